@@ -11,7 +11,7 @@
 #   make test-torch TORCH=2.11.0    the tests of tests/any_torch.txt with another torch, in an environment of its own (5 GB)
 #   make test-deepspeed VERSION=0.20.0    those of tests/any_deepspeed.txt with another DeepSpeed, likewise; says which change to it fails
 #   make gpu-report  on a machine with GPUs: all that a card can tell, into OUT=runs/gpu-report, seven and a half minutes at a time;
-#                    killed at any moment, the same command goes on. Without make: python -m benchmarks.device.report_card
+#                    killed at any moment, the same command resumes. Without make: python -m benchmarks.device.report_card
 #   make check       lint, format, types, import contracts, sizes, GitHub's workflows
 #   make bench       every benchmark of benchmarks/README.md, an hour; make bench-NAME does one. The results take the place of the last ones
 #                    in benchmarks/results (docs/gpus.md shows them); TRY=1 tries all in minutes, into runs/bench;

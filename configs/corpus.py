@@ -21,7 +21,7 @@ OfFiles = OneLine | list[OneLine | None] | None
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class CorpusFiles:
-    """Raw parallel text: `source` and `target` (line N beside line N), or `files` in the format that `reader` names.
+    """Raw parallel text: `source` and `target` (line N of each), or `files` in the format that `reader` names.
 
     Files whose names end in .gz or .zst are decompressed. Several files are read one after the other.
     """
@@ -37,7 +37,7 @@ class CorpusFiles:
     reader: Annotated[Reader, Choice("reader", "text")] = field(default_factory=lambda: make("reader", "text"))
     """The format of `files`, with its fields: see docs/data.md."""
     scores: dict[ScoreName, FieldPath] = field(default_factory=dict)
-    """Scores of pairs that stand in the corpus: a name, and the field that has the number, as of the reader's sides."""
+    """Scores of pairs in the corpus: a name, and the field with the number, named like the reader's sides."""
     licence: OfFiles = None
     """Licence of the text, such as CC-BY-4.0, or a list with one for each file. It goes into the index and
     the model card of what is trained on it; the shards do not depend on it.
@@ -49,7 +49,7 @@ class CorpusFiles:
         """Errors that concern several fields, one line each."""
         is_parallel = self.reader.kind == "text"
         if self.files and (self.source or self.target):
-            yield "files: given beside source and target; give one or the other"
+            yield "files: given together with source and target; give one or the other"
         elif self.files and is_parallel:
             yield "files: given without their format; name it, such as reader=tsv"
         elif (self.source or self.target) and not is_parallel:

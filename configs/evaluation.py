@@ -131,7 +131,7 @@ def _split(value: Any) -> Any:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class QueuedMetric:
-    """A metric computed by a command, such as a neural one, while training goes on, so that no GPU waits for it.
+    """A metric computed by a command, such as a neural one, while training continues, so that no GPU waits for it.
 
     The command reads JSON lines (set, languages, source, hypothesis, references) from standard input, and writes one
     number for each: a set's score is their mean.

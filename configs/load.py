@@ -25,7 +25,7 @@ from configs.schema import RunConfig
 RUN_CONFIG = "config.yaml"
 """The resolved configuration in a run's folder."""
 RUN_FILES = ("checkpoints", "status.json", "metrics.jsonl")
-"""Files beside it, by which it is distinguished from a configuration that a person wrote."""
+"""Files in the same folder that tell it from a configuration that a person wrote."""
 CHECKPOINT_FILE = "manifest.json"
 
 
@@ -37,7 +37,7 @@ def load_run(name: str, overrides: Sequence[str] = (), *, plugins: Sequence[str]
 
     Args:
         name: a YAML file, or the name of a shipped run.
-        overrides: `section.key=value` settings, of which the last one wins. Values are read as YAML.
+        overrides: `section.key=value` settings; the last one wins. Values are read as YAML.
         plugins: further files with components.
 
     Raises:
@@ -96,7 +96,7 @@ def _merge(layers: Layers, path: Path, overrides: Sequence[str], *, what: str) -
 
 
 def _is_beside(path: Path, *names: str) -> bool:
-    """Whether a file is a configuration beside other files of a run, a checkpoint or an export."""
+    """Whether a file is the configuration of a run, a checkpoint or an export, by the files in its folder."""
     return path.name == RUN_CONFIG and any(files.exists(path.parent / name) for name in names)
 
 

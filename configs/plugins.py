@@ -196,7 +196,7 @@ def plugins_of_run(named: Any, options: Sequence[str], *, config: str, base: Pat
         base: folder that paths in `named` are relative to.
 
     Raises:
-        UserError: `named` is no list of paths, a file cannot be read or run, or a copy has been changed.
+        UserError: `named` is not a list of paths, a file cannot be read or run, or a copy has been changed.
     """
     launched, *copies = json.loads(os.environ.get(VARIABLE, "[null]"))
     if launched == config:

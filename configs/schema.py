@@ -188,7 +188,7 @@ class CheckpointSection:
     keep_every: Count = 0
     """Also keep every checkpoint whose step is a multiple of this; 0 keeps no further ones."""
     asynchronous: bool = True
-    """Copy shards to host memory, if there is enough, and write them in the background while training goes on."""
+    """Copy shards to host memory, if there is enough, and write them in the background while training continues."""
     max_failures: Positive = 3
     """The run stops after this many failed saves in a row."""
 

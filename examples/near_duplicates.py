@@ -29,7 +29,9 @@ def runs(side: str, line: str) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", nargs=4, metavar="FILE", help="source, target, and where to write each")
-    parser.add_argument("--similarity", type=float, default=0.8, help="that of pairs of which one goes")
+    parser.add_argument(
+        "--similarity", type=float, default=0.8, help="drop one of two pairs that are as similar as this"
+    )
     options = parser.parse_args()
     source, target, *cleaned = (
         opened(path, mode) for path, mode in zip(options.files, ("rt", "rt", "wt", "wt"), strict=True)

@@ -1,6 +1,6 @@
 """Runs a measurement in a new process: `python -m benchmarks.common.child MODULE FUNCTION < JSON`.
 
-The process may be of another commit, checked out beside this tree.
+The process may be of another commit, checked out next to this tree.
 """
 
 import contextlib
@@ -108,7 +108,7 @@ def environment(tree: Path = ROOT) -> dict[str, str]:
 
 
 def main() -> None:
-    """Call the function named on the command line. All output of it and of its child processes goes to stderr."""
+    """Call the function named on the command line. Whatever it and its child processes print goes to stderr."""
     module, name, *parent = sys.argv[1:]
     if parent:
         threading.Thread(target=_end_with, args=(int(parent[0]),), daemon=True).start()

@@ -128,7 +128,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     """An argument parser with the options that all benchmarks have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--results", type=Path, metavar="FOLDER", help="write the result to FOLDER, in place of the last one there"
+        "--results", type=Path, metavar="FOLDER", help="write the result to FOLDER, replacing the last one there"
     )
     parser.add_argument(
         "--work", type=folder, metavar="FOLDER", help="for temporary files; default: the system's folder"

@@ -30,7 +30,7 @@ def record(
     versions: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a result to the folder of `--results`, if it is given, in place of the last one.
+    """Write a result to the folder of `--results`, if it is given, replacing the last one.
 
     Args:
         args: the parsed command line of `measure.parser`.

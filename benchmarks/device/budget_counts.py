@@ -126,7 +126,7 @@ class _NoSaver:
 
 class _NoPairs:
     def write(self, step: int, micro_batches: Sequence[MicroBatch | None]) -> None:
-        """Writes nothing: records are no device work."""
+        """Writes nothing, because records are not the device's work."""
 
 
 class _CountedError(Exception):

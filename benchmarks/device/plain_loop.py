@@ -142,7 +142,7 @@ def matrix_rate(*, device: str, sizes: Sequence[int], repeats: int = 20, rounds:
         device: cuda or cpu.
         sizes: widths of the matrices.
         repeats: matmuls in one timing.
-        rounds: timings per size, of which the best counts.
+        rounds: timings per size; the best one counts.
     """
     best = 0.0
     for size in sizes:

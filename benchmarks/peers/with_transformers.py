@@ -46,7 +46,7 @@ def train(
         threads: number of torch threads; default: torch's.
         device: cpu, or cuda; with cuda, only one GPU may be visible, because the trainer would use all (DataParallel).
         dtype: float32, or bfloat16 for autocast with fp32 weights.
-        is_exact: use the batches of `plain_loop`, none of which exceeds the budget. Otherwise batches have a fixed
+        is_exact: use the batches of `plain_loop`, which never exceed the budget. Otherwise batches have a fixed
             number of pairs, grouped by length (the trainer's own method), and meet the budget only on average.
     """
     import transformers

@@ -30,7 +30,7 @@ class LeftOut:
 
 @dataclasses.dataclass(kw_only=True, frozen=True, slots=True)
 class RawFiles:
-    """What a reader reads, and what is wanted of it."""
+    """What a reader reads, and what the configuration asks for."""
 
     paths: tuple[Path, ...]
     """A file, or folder, with both sides; of parallel text that of the source, and that of the target."""
@@ -71,7 +71,7 @@ class Corpus:
 
 @dataclasses.dataclass(kw_only=True, frozen=True, slots=True)
 class Pairs:
-    """Some pairs, and what else is known of them."""
+    """Some pairs, with their further columns."""
 
     sources: list[str]
     targets: list[str]
@@ -99,7 +99,7 @@ class Filter(Component):
         return ()
 
     def depends_on(self) -> Sequence[str]:
-        """Paths of files and folders whose content decides what it does, beside its fields."""
+        """Paths of files and folders whose content, like its fields, decides what it does."""
         return ()
 
     def report_name(self) -> str:
@@ -228,7 +228,7 @@ class TextModifier(Modifier):
         raise NotImplementedError
 
     def to_translate(self, source: str) -> tuple[str, Callable[[str], str]] | None:
-        """What `zeromt translate` is to translate in place of a line, and what undoes that in its translations; None
+        """What `zeromt translate` is to translate instead of a line, and what undoes that in its translations; None
         for the line itself."""
         return None
 

@@ -19,7 +19,7 @@ ALL_STAGES: Stages = (0, 1, 2, 3)
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Optimizer(Component):
-    """An optimizer, and what is known of it before it is built: what it keeps, and where it is sound.
+    """An optimizer, and what is known before it is built: what state it keeps, and with which engines it works.
 
     By default it works element by element and keeps tensors of its parameters' shapes.
     """
@@ -109,7 +109,7 @@ class Schedule(Component):
     """Whether the rate depends on evaluations, by the figure named in a field `metric`."""
 
     def length_problem(self, most: int) -> str | None:
-        """What is wrong with the lengths of a schedule that ends after so much: a field, up to `less than`."""
+        """The beginning of a message that names the field that is too long, up to `less than`; None if all fit."""
         if self.warmup_updates < most:
             return None
         return f"warmup_updates: {self.warmup_updates} leaves no updates to decay in; it must be less than"
@@ -225,7 +225,7 @@ Samples = Sequence[tuple[str, str, str]]
 
 
 class Writer(Protocol):
-    """Writes a run's figures to a tracker. A writer that raises an error is dropped with a warning; training goes on.
+    """Writes a run's figures to a tracker. A writer that raises an error is dropped with a warning; training continues.
 
     Its methods are called one after the other in the writer's own thread. Training does not wait for them: if a writer
     falls too far behind, records are dropped with a warning.
@@ -260,6 +260,6 @@ class Tracker(Component):
             resume_step: step of the checkpoint that the run resumes from, or 0; records of later steps are invalid.
 
         Raises:
-            Exception: any error; training goes on without the tracker.
+            Exception: any error; training continues without the tracker.
         """
         raise NotImplementedError

@@ -32,7 +32,7 @@ def private_folder() -> Iterator[Path]:
 
 
 def check_process(environment: Mapping[str, str]) -> None:
-    """Refuse a list of GPUs of which CUDA would ignore all from the first unknown one on.
+    """Refuse a list with an unknown GPU, because CUDA would ignore it and all that follow.
 
     Raises:
         UserError: naming the variable, its value and what is allowed.

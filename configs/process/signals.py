@@ -18,7 +18,7 @@ from configs.process.streams import CLEAR, is_live
 PR_SET_PDEATHSIG = 1
 """Option of `prctl`: the signal that this process gets when its parent ends."""
 STOPPED = 75
-"""Exit code of what was asked to stop: the same command goes on."""
+"""Exit code of a command that was asked to stop; the same command resumes."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGTERM)
 """From Ctrl-C, a closed terminal, Ctrl-\\, a scheduler's warning, and a scheduler. torchrun forwards all but SIGUSR1
 to its ranks. In the order in which handlers are set: SIGTERM's is the last, which a launcher looks for."""

@@ -1,4 +1,4 @@
-"""What the filters beside this file read: lines of JSON, as many at a time as are there."""
+"""What the filters in this folder read: lines of JSON, as many at a time as are there."""
 
 import json
 import sys

@@ -30,7 +30,7 @@ def after(step: PipelineStep, env: dict[str, str] | None, lines: list[str]) -> l
     """What a step makes of each line; None for one that it drops.
 
     It does not say which lines it has dropped. So they are found: either all lines that came are among those that went,
-    or as many came as went; and a batch of which neither holds is given to it in halves.
+    or as many came as went; a batch for which neither is true is given to it in halves.
     """
     given = "".join(f"{line}\n" for line in lines).encode()
     done = subprocess.run(

@@ -6,7 +6,7 @@
         depends: [rules.yaml]
 
 PYTHON is that of an environment with `pip install opusfilter` (tried: 3.3.1 on Python 3.11). rules.yaml has the lists
-`preprocessors` and `filters` of OpusFilter's own configuration, or one of them. All filters must accept a pair.
+`preprocessors` and `filters` of OpusFilter's own configuration, or either. All filters must accept a pair.
 """
 
 import json

@@ -24,12 +24,12 @@ def choose_binding(asked: str, *, gpus: int, nodes: Path = NODES, allowed: Set[i
     """The value of torchrun's `--numa-binding`; None does not bind the ranks.
 
     Args:
-        asked: `engine.numa_binding`. `auto` binds each rank to the cores beside its GPU, where torchrun can do that.
+        asked: `engine.numa_binding`. `auto` binds each rank to the cores next to its GPU, where torchrun can do that.
         gpus: number of GPUs that the ranks use.
         nodes: the kernel's folder of NUMA nodes.
         allowed: cores that this process may use; default: its affinity.
     """
-    if asked == "off" or not gpus:  # ranks are bound beside their GPUs
+    if asked == "off" or not gpus:  # ranks are bound to the cores next to their GPUs
         return None
     if asked != "auto":
         return asked

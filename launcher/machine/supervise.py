@@ -37,7 +37,7 @@ class Supervisor:
         self.was_stopped = False
         """Whether a stop was requested."""
         self._signal = signal.SIGTERM
-        """What ranks get: SIGINT after Ctrl-C, of which they say that a person stopped them."""
+        """What ranks get: SIGINT after Ctrl-C, so that they report that a person stopped them."""
         self._asks = asks
         self._handlers: dict[signal.Signals, Any] = {}
 
@@ -95,7 +95,7 @@ class Supervisor:
 
 
 class RankSupervisor(Supervisor):
-    """Of torchrun: it asks the ranks, which save and end with 0.
+    """Runs torchrun. It asks the ranks themselves, which save and end with 0.
 
     torchrun itself, if asked, would end them after 30 seconds, and the other nodes would wait for it. It is killed with
     this process, whereupon its ranks save and end.

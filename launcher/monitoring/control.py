@@ -84,7 +84,7 @@ def wait_for_end(folder: Path) -> tuple[str, Status]:
 
 
 def at_step(status: Status) -> str:
-    """Where it was then, if that is known."""
+    """At which step it is, if that is known."""
     return "" if status.step is None else f" at step {status.step}"
 
 
@@ -92,7 +92,7 @@ def log(*, run: str, follow: bool) -> int:
     """`zeromt log`: print it, and with `follow` what is added.
 
     Raises:
-        UserError: there is no output, or a file of it is no plain file.
+        UserError: there is no output, or one of its files is not a regular file.
     """
     logs = Path(run, LOGS)
     shown = newest_logs(logs)

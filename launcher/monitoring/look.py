@@ -49,12 +49,12 @@ class Overview:
     job: JobState | None
     """The SLURM job that writes the run, or waits to."""
     last_failure: Failure | None
-    """What failed first the last time that ranks failed, also where the run goes on since."""
+    """What failed first the last time that ranks failed, even if the run has resumed since."""
     ledger: dict[str, float] | None
     """Seconds by kind, and goodput."""
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, with the fields of status and progress beside the others."""
+        """All fields, those of status and progress among the others."""
         tree = asdict(self)
         status = tree.pop("status")
         return {**status.pop("progress"), **status, **tree}

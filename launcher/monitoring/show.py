@@ -106,7 +106,7 @@ def use_of_time(ledger: dict[str, float]) -> str:
 
 
 def table(folder: Path, seen: Sequence[Overview], *, width: int) -> str:
-    """A table of the runs of a folder, for so many columns."""
+    """A table of the runs of a folder, at most `width` characters wide."""
     rows = [row_of(folder, one) for one in seen]
     widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
     for name in FIRST_LEFT_OUT:

@@ -67,7 +67,7 @@ def add_parent(parser: Parser) -> None:
         metavar="N",
         type=whole(1, 1_000_000_000),
         default=argparse.SUPPRESS,  # where it is given, settings replace it before the command is called
-        help="with --from: instead, go on from there with moments and place in the data, while the rate decays to 0 "
+        help="with --from: instead, continue with its moments and place in the data while the rate decays to 0 "
         "over N updates",
     )
 

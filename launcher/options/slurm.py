@@ -77,6 +77,6 @@ def add_launch_slurm(parser: Parser) -> None:
     parser.add_argument(
         "--wait",
         action="store_true",
-        help="wait, and end with the job's exit code; killed, the job goes on, and the same command adopts it",
+        help="wait, and end with the job's exit code; if this is killed, the same command waits for the job again",
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would be sent, but send nothing")

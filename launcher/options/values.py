@@ -16,7 +16,7 @@ def matching(pattern: str, allowed: str) -> Callable[[str], str]:
 
     Args:
         pattern: the expression.
-        allowed: what it stands for, in words.
+        allowed: the values that it takes, in words.
     """
 
     def parse(text: str) -> str:

@@ -18,7 +18,7 @@ GONE, UNKNOWN = "GONE", "UNKNOWN"
 JOB_ID = re.compile(r"\d+(_\d+)?")
 _SBATCH_SECONDS, _PATIENCE_SECONDS = 120, 10
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
-"""Between two questions of who waits, at first and after some time."""
+"""Seconds between two looks at the queue, at first and after some time."""
 _LINES = 8
 
 
@@ -125,7 +125,7 @@ def wait_for(jobs: Sequence[str], log: str) -> int:
     """Wait until the last of some jobs has ended, or all have left the queue; requeued ones are waited for.
 
     Args:
-        jobs: each of which follows the one before.
+        jobs: each follows the one before.
         log: the path of their logs, without number and suffix.
 
     Returns:

@@ -49,7 +49,7 @@ def read(file: IO[str]) -> tuple[Mapping[str, Any], list[str]]:
 
 
 def begin(file: IO[str], sent: Mapping[str, Any]) -> None:
-    """Note what is about to be sent, in place of what was there."""
+    """Note what is about to be sent, replacing what was there."""
     file.truncate(0)
     file.write(json.dumps(sent) + "\n")
     file.flush()

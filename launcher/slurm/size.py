@@ -68,9 +68,9 @@ def describe(site: Profile, nodes: str, nproc: int, lead: int, chain: int) -> li
     """How much a training asks for, and what comes at its time limit: two lines."""
     hours, unit = site.seconds / 3600, "GPU" if site.gpus_per_node else "node"
     total = hours * chain * most_nodes(nodes) * (site.gpus_per_node or 1)
-    then = "ends with 75; the same launch goes on (--chain N sends N jobs)"
+    then = "ends with 75; the same launch resumes it (--chain N sends N jobs)"
     if chain > 1:
-        then = "the next job goes on"
+        then = "the next job resumes it"
     elif site.max_requeues:
         then = f"the job goes back in the queue, at most {site.max_requeues} times without a new checkpoint"
     return [

@@ -192,7 +192,7 @@ def _send(sending: Sending, *, fresh: bool, wait: bool) -> tuple[list[str], str]
     """Send jobs, each to start after the one before; their numbers, and where their logs are.
 
     With `wait`, jobs that were sent before are taken: as long as one is in the queue, or until somebody has waited for
-    their exit code. What was interrupted goes on with those that are missing.
+    their exit code. If interrupted, the same command sends those that are missing.
     """
     log = log_of(sending.job)
     told = {"folder": str(sending.folder.resolve()), "command": [*sending.command], "log": log, "wait": wait}

@@ -1,6 +1,6 @@
 """One start of a run's ranks on this machine: the lock under which it happens, and how it ended.
 
-That stands in the run's status.json and failures/, on whichever machine they were written.
+That is in the run's status.json and failures/, on whichever machine they were written.
 """
 
 import contextlib

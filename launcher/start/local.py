@@ -50,7 +50,7 @@ def launch(
         job = make_job(
             config=config, overrides=overrides, plugins=plugins, nproc=nproc, fresh=fresh, reset=reset, parent=parent
         )
-        others = f"; logs of the others than rank 0: {job.logs}" if job.num_processes > 1 else ""
+        others = f"; logs of the other ranks: {job.logs}" if job.num_processes > 1 else ""
         begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} on this machine{job.idle}{others}"
         if dry_run:
             if code := check_in_child(config, overrides, plugins):
@@ -93,4 +93,4 @@ def _what_is_left(step: int) -> str:
     """What is saved after a failure and what to do; `step` is that of the newest checkpoint."""
     if not step:
         return "nothing was saved yet: once the cause is fixed, the same command begins again"
-    return f"step {step} is saved: once the cause is fixed, the same command, but for --fresh and --reset, resumes it"
+    return f"step {step} is saved: once the cause is fixed, the same command resumes it (without --fresh or --reset)"

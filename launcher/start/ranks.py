@@ -154,7 +154,7 @@ def torchrun_command(job: Job, launch_id: str, private: Path, *, reset: str | No
     """
     node = job.node
     if node is None:
-        # a file in place of a TCP store, which would listen at every address
+        # a file instead of a TCP store, which would listen at every address
         meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={private}/rendezvous", "--rdzv-conf=store_type=file"]
         meeting += ["--local-addr=127.0.0.1"]
     else:

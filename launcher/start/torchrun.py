@@ -18,7 +18,7 @@ from torch.distributed.run import main
 def told(failure: ProcessFailure) -> tuple[str, int]:
     """How a rank ended, and when: the second before torchrun saw it, to come before the notes of its victims.
 
-    Who aborts may be a victim: NCCL aborts where a peer is gone.
+    The process that aborts may be a victim: NCCL aborts when a peer is gone.
     """
     if failure.exitcode >= 0:
         return f"ended with exit code {failure.exitcode}", failure.timestamp

@@ -93,7 +93,7 @@ def _ending_at_a_signal() -> Iterator[None]:
     def end(number: int, _: FrameType | None) -> None:
         _kill_workers()
         name = signal.Signals(number).name
-        tell_in_handler(f"\nzeromt: {name}: ended; the same command goes on from here")
+        tell_in_handler(f"\nzeromt: {name}: ended; the same command resumes")
         os._exit(STOPPED)
 
     # Python's own helper then removes the pool's semaphores, with a warning that is suppressed here.

@@ -30,7 +30,7 @@ from configs import UserError
 RESERVE = 5.0
 """Seconds kept back for ending what runs."""
 TOY_PATIENCE = 8
-"""Times the limit of a cell: at toy size other work may be running beside it."""
+"""Times the limit of a cell: at toy size other work may be running at the same time."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report.add({"cell": name, **show, **line})
             failures += line["status"] == "failed"
             print(f"{name}: {line['status']}, {line['seconds']:.1f} s", flush=True)
-    rest = "to go on, give the same command again" if is_left else f"no cell is left, {failures} failed"
+    rest = "give the same command again to continue" if is_left else f"no cell is left, {failures} failed"
     print(f"{args.out / PAGE}: {rest}")
     return 75 if is_left else int(failures > 0)
 

@@ -1,4 +1,4 @@
-"""The demo from raw text to its BLEU, and translation by the model that it trained, beside CTranslate2."""
+"""The demo from raw text to its BLEU, and translation by the model that it trained, compared with CTranslate2."""
 
 import importlib.util
 import json

@@ -35,7 +35,7 @@ def card() -> Figures:
 
 
 def inspect(*, work: str, device: str) -> Figures:
-    """The driver, the card's rate in matmuls beside the data sheet's, and doctor's findings that are not good."""
+    """The driver, the card's rate in matmuls and the data sheet's, and what doctor warns of."""
     with tempfile.TemporaryDirectory(dir=work) as folder:
         os.chdir(folder)  # doctor looks at the folder of runs
         found = [finding for finding in findings(None, [], []) if finding.grade != "good"]

@@ -27,7 +27,7 @@ READING = """\
   and larger micro-batches, fewer kernels or a faster processor help.
 - **A kernel pays** where it takes fewer ms than plain torch. What counts in the end: `cuda` beside `plain`, of base and
   big.
-- **GiB** are the peak of torch's allocator, beside `zeromt plan`'s for the same micro-batch.
+- **GiB** are the peak of torch's allocator, next to `zeromt plan`'s for the same micro-batch.
 """
 Line = dict[str, Any]
 

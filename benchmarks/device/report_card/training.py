@@ -1,4 +1,4 @@
-"""`zeromt train` itself: every ZeRO stage on all cards, and other programs beside it."""
+"""`zeromt train` itself: every ZeRO stage on all cards, and other programs for comparison."""
 
 import importlib.util
 import os

@@ -28,7 +28,7 @@ SPECIAL = SpecialIds(pad=0, bos=1, eos=2)
 
 
 def kernels_alone(*, work: str, device: str, small: bool = False) -> Figures:
-    """Each kernel of `benchmarks.device.kernels`: its error in bf16, and its milliseconds beside plain torch."""
+    """Each kernel of `benchmarks.device.kernels`: its error in bf16, and its milliseconds and plain torch's."""
     tune_process()
     place = torch.device(device)
     sizes, repetitions = (kernels.SMALL, 1) if small else (kernels.Sizes(), 20)

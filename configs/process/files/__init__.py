@@ -94,7 +94,7 @@ def naming(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def disk_errors(what: str, folder: Path) -> Iterator[None]:
-    """Turn errors of the disk into one line, where the work so far stays and the same command goes on.
+    """Turn errors of the disk into one line, for work that stays and that the same command resumes.
 
     Args:
         what: the option or field that names the folder.
@@ -106,7 +106,7 @@ def disk_errors(what: str, folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{what}: {folder}: cannot be written: {explain(error)}; the same command goes on") from error
+        raise UserError(f"{what}: {folder}: cannot be written: {explain(error)}; the same command resumes") from error
 
 
 def status_of(path: str | os.PathLike[str]) -> os.stat_result | None:

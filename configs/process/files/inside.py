@@ -1,8 +1,8 @@
 """The door: the one place that opens what a run, a dataset, a model folder or an output holds, who ever made it.
 
 Reading follows links, as every program does. Writing never does: a new file gets a name that cannot be guessed and is
-renamed, and a link where it goes is refused. What is no regular file (FIFO, device, socket) is refused, without waiting
-for a writer or reader. Nothing is unpickled.
+renamed, and a link where it goes is refused. What is not a regular file (FIFO, device, socket) is refused, without
+waiting for a writer or reader. Nothing is unpickled.
 
 `FileError` says that a file is not what it must be; the file system's other errors stay `OSError`.
 """
@@ -34,7 +34,7 @@ def opened(path: Path, mode: str = "rb", buffering: int = -1) -> Any:
     """Open a regular file, as Python's `open` does: a link only to read it.
 
     Raises:
-        FileError: it is no regular file, or a link that would be written through.
+        FileError: it is not a regular file, or is a link that would be written through.
         OSError: it cannot be opened.
     """
     if mode != "rb":

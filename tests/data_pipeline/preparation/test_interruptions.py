@@ -38,7 +38,7 @@ def _fail(*_: object, **__: object) -> None:
 def test_a_full_disk_is_gone_on_from(corpus: Corpus, monkeypatch: Patch, tmp_path: Path) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(ShardJob, "write", _fail)
-        with pytest.raises(UserError, match=r"No space left on device.* the same command goes on"):
+        with pytest.raises(UserError, match=r"No space left on device.* the same command resumes"):
             prepare.run(corpus(PAIRS))
     assert not (tmp_path / "out").exists()
     monkeypatch.setattr(survey, "train_tokenizer", _fail)  # is not done again

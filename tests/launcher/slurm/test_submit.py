@@ -97,12 +97,12 @@ def test_gpus_with_one_core(call: Call) -> None:
         (
             ["debug", "--nodes", "1-2", "--gpus-per-node", "1", "--set", "max_requeues=0"],
             "nodes: 1-2; ranks on each: 1; hours: 1; jobs: 1; at most 2 GPU hours",
-            "ends with 75; the same launch goes on (--chain N sends N jobs)",
+            "ends with 75; the same launch resumes it (--chain N sends N jobs)",
         ),
         (
             ["debug", "--chain", "3", "--time", "1-0"],
             "nodes: 1; ranks on each: one for each core; hours: 24; jobs: 3; at most 72 node hours",
-            "the next job goes on",
+            "the next job resumes it",
         ),
         (["--array", "3", "--", "zeromt", "score", "x"], "tasks: 4; hours: 1; at most 4 node hours", ""),
     ],

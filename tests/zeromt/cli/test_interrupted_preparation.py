@@ -23,7 +23,7 @@ def test_signal_ends_it_and_the_same_command_goes_on(
     command.process.send_signal(number)
     done = command.finish()
     assert done.code == 75, done.err
-    assert done.err.splitlines()[-1] == f"zeromt: {number.name}: ended; the same command goes on from here"
+    assert done.err.splitlines()[-1] == f"zeromt: {number.name}: ended; the same command resumes"
     assert "Traceback" not in done.err
     wait_until(lambda: not any(map(is_running, below)))
     assert not output.exists()
