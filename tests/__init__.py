@@ -1,1 +1,1 @@
-"""The tests: folders of the same names test the folders above; the others are these."""
+"""The tests: a folder with the name of one above tests it; the other folders are listed here."""

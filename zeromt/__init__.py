@@ -1,4 +1,4 @@
-"""The commands: one folder for each thing that people do with runs; and this, zeromt from Python.
+"""The commands: one folder for each task; and `zeromt.load`, the interface from Python.
 
 The packages below it have common names (`configs`, `model`, `trainer` ...) and are not a public interface. They are
 imported only when needed, so that `import zeromt` is quick and safe.

@@ -1,1 +1,1 @@
-"""`zeromt launch slurm`: renders batch scripts from templates, submits them, and makes a job's own decisions."""
+"""`zeromt launch slurm`: renders batch scripts from templates, submits them, and decides whether a job is requeued."""

@@ -1,1 +1,1 @@
-"""What is settled before the first update: how rows attend, and what fits the memory."""
+"""Decided before the first update: the implementation of attention, and what fits in memory."""

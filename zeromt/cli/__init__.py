@@ -1,1 +1,1 @@
-"""The command line: what its words mean, its help, its exit codes, and the commands of the core."""
+"""The command line: how its arguments are read, its help, its exit codes, and the commands of the core."""

@@ -1,1 +1,1 @@
-"""Looking into things: the pairs of an update, and what a dataset, a checkpoint or a run holds."""
+"""`zeromt inspect` and `batch`: the pairs of an update, and what a dataset, a checkpoint or a run holds."""

@@ -1,1 +1,1 @@
-"""What translates, for every tool and for Python: a run, an ensemble of runs, or a run's export, on lines and sets."""
+"""The translator that every tool and `zeromt.load` use: a run, an ensemble of runs, or a run's export."""

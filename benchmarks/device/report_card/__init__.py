@@ -1,1 +1,1 @@
-"""`python -m benchmarks.device.report_card`: everything that a GPU can tell, one cell at a time."""
+"""`python -m benchmarks.device.report_card`: every measurement that needs a GPU, one table cell at a time."""

@@ -1,4 +1,4 @@
-"""CPU kernels: packed weights for decoding, cheap dropout, fused feed-forward, a loss that fits the cache."""
+"""CPU kernels: packed weights for decoding, cheap dropout, fused feed-forward, a loss that fits in the cache."""
 
 from torch import nn
 
