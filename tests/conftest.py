@@ -250,8 +250,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts commands, and ends what is left of them."""
     running: list[Command] = []
 
-    def begin(*arguments: str, cwd: Path | None = None, stdin: str | None = None) -> Command:
-        running.append(Command(arguments, cwd=cwd or tmp_path, stdin=stdin))
+    def begin(*arguments: str, cwd: Path | None = None, **options: Any) -> Command:
+        running.append(Command(arguments, cwd=cwd or tmp_path, **options))
         return running[-1]
 
     yield begin

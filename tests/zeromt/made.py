@@ -38,17 +38,12 @@ SMALL: dict[str, Any] = {
 }
 
 
-def make_tokenizer(*, joint: bool = True) -> Tokenizer:
-    vocabulary: Any = "joint" if joint else "separate"
-    section = TokenizerSection(threads=1, vocabulary=vocabulary, tags=[TAG], vocab_size=90 if joint else 70)
-    return train_tokenizer(section, ENGLISH, FRENCH)
-
-
-def make_tagged(kind: Any, is_joint: bool, tags: list[str], **options: Any) -> Tokenizer:
-    """A tokenizer with several tags."""
-    vocabulary: Any = "joint" if is_joint else "separate"
-    section = TokenizerSection(threads=1, kind=kind, vocabulary=vocabulary, tags=tags, vocab_size=42, **options)
-    return train_tokenizer(section, ENGLISH, FRENCH)
+def make_tokenizer(*, joint: bool = True, **options: Any) -> Tokenizer:
+    """A tokenizer of ENGLISH and FRENCH with a tag, or with other options."""
+    fields: dict[str, Any] = (
+        {"vocabulary": "joint", "vocab_size": 90} if joint else {"vocabulary": "separate", "vocab_size": 70}
+    )
+    return train_tokenizer(TokenizerSection(**{"threads": 1, "tags": [TAG], **fields, **options}), ENGLISH, FRENCH)
 
 
 def make_model(section: ModelSection, tokenizer: Tokenizer, *, seed: int = 1) -> Transformer:

@@ -1,14 +1,13 @@
 """Commands whose outputs are inputs or cannot be written, or whose streams are closed: nothing is lost."""
 
-import gzip
 import select
 import shutil
-import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.conftest import Call, Refused, contents, environment, zeromt
+from tests.conftest import Refused, Start, contents, zeromt
 from tests.small import FILES, small_runs
 from tests.trainer.conftest import TrainedRun
 from tests.waiting import PATIENCE
@@ -55,42 +54,18 @@ def test_scores_are_shown_whatever_becomes_of_the_file(
     assert said.err.startswith("zeromt: error: --output: '/dev/full' cannot be written: No space left on device")
 
 
-def test_compressed_input_and_a_byte_order_mark(lines: Path, trained: TrainedRun, call: Call) -> None:
-    text = (lines / "s").read_bytes()
-    (lines / "s.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + text))
-    plain, packed = (call("translate", str(trained.folder), "-i", name).out for name in ("s", "s.gz"))
-    assert plain == packed
-    assert len(plain.splitlines()) == 5
-
-
 @pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=pytest.mark.slow)])
-def test_an_idle_pipe_is_answered(processes: str, lines: Path, trained: TrainedRun) -> None:
+def test_an_idle_pipe_is_answered(processes: str, lines: Path, trained: TrainedRun, start: Start) -> None:
     """One line at a time, as a program that holds the pipe open would; it goes on when the answer is there."""
-    process = subprocess.Popen(
-        zeromt("translate", str(trained.folder), "--processes", processes),
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        encoding="utf-8",
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        answers = []
-        for line in (lines / "s").read_text().splitlines()[:3]:
-            process.stdin.write(line + "\n")
-            process.stdin.flush()
-            assert select.select([process.stdout], [], [], PATIENCE)[0], "no answer while the pipe is held open"
-            answers.append(process.stdout.readline())
-        process.stdin.close()
-        assert process.stdout.read() == ""
-        assert process.wait(PATIENCE) == 0
-        assert all(answers)
-    finally:
-        process.kill()
-        process.wait()
+    command = start(*zeromt("translate", str(trained.folder), "--processes", processes))
+    process: Any = command.process
+    for line in (lines / "s").read_text().splitlines()[:3]:
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+        assert select.select([process.stdout], [], [], PATIENCE)[0], "no answer while the pipe is held open"
+        assert process.stdout.readline()
+    done = command.finish()
+    assert (done.code, done.out) == (0, "")
 
 
 def test_a_new_folder_whose_name_is_no_utf_8(tmp_path: Path, refused: Refused) -> None:

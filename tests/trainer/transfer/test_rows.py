@@ -11,7 +11,7 @@ import torch
 from configs import PrepareSection, RunConfig
 from data_pipeline.tokenizer import EOS_ID, Tokenizer, match
 from tests.model.flat import section_of
-from tests.zeromt.made import SMALL, TAG, make_model, make_tagged, make_tokenizer
+from tests.zeromt.made import SMALL, TAG, make_model, make_tokenizer
 from trainer.checkpoint.model_files import build_model
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import write_run
@@ -23,6 +23,7 @@ ALONE: Any = SimpleNamespace(
 """A rank that is alone, and meets nobody."""
 TYING = [("three-way", True, True), ("decoder", True, False), ("decoder", False, True), ("none", False, False)]
 """How matrices are tied, and whether the parent's vocabulary and the new one are joint."""
+TAGGED: Any = {"kind": "unigram", "vocab_size": 42, "tags": [">>deu<<", ">>fr<<"]}
 
 
 def parent_run(folder: Path, tokenizer: Tokenizer, model: Any) -> RunConfig:
@@ -48,7 +49,7 @@ def parent_run(folder: Path, tokenizer: Tokenizer, model: Any) -> RunConfig:
 @pytest.mark.parametrize(("tied", "was_joint", "is_joint"), TYING)
 @pytest.mark.parametrize("bias", [False, True])
 def test_every_way_of_tying(tmp_path: Path, tied: str, was_joint: bool, is_joint: bool, bias: bool) -> None:
-    old, new = make_tokenizer(joint=was_joint), make_tagged("unigram", is_joint, [">>deu<<", ">>fr<<"])
+    old, new = make_tokenizer(joint=was_joint), make_tokenizer(joint=is_joint, **TAGGED)
     section = section_of(**SMALL, tied_embeddings=tied, output_bias=bias)
     parent = make_model(section, old)
     config = parent_run(tmp_path, old, parent)
@@ -86,7 +87,7 @@ def test_every_way_of_tying(tmp_path: Path, tied: str, was_joint: bool, is_joint
 def test_new_rows_that_stay_random_are_warned_of(
     frozen: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    old, new = make_tokenizer(), make_tagged("unigram", True, [">>deu<<", ">>fr<<"])
+    old, new = make_tokenizer(), make_tokenizer(**TAGGED)
     section = section_of(**SMALL, tied_embeddings="three-way")
     ancestry = ancestry_of(parent_run(tmp_path, old, make_model(section, old)), f"{tmp_path}/parent", None, ALONE)
     child = build_model(section, new, seed=7)

@@ -1,12 +1,10 @@
 """The command line: what it refuses, with which exit code."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Refused, environment
+from tests.conftest import Refused
 from zeromt.cli import main as cli
 from zeromt.cli.main import main, parse
 
@@ -81,11 +79,3 @@ def test_exit_codes_of_what_happens_inside(monkeypatch: pytest.MonkeyPatch, caps
     assert "Traceback" in capsys.readouterr().err
     assert inspect(BrokenPipeError("of some socket")) == 1
     assert "Traceback" in capsys.readouterr().err
-
-
-def test_python_dash_m(tmp_path: Path) -> None:
-    for arguments, expected in ([["--version"], 0], [["frob"], 2]):
-        assert isinstance(arguments, list)
-        entry = [sys.executable, "-m", "zeromt", *arguments]
-        done = subprocess.run(entry, cwd=tmp_path, env=environment(), capture_output=True, text=True)
-        assert done.returncode == expected

@@ -38,17 +38,6 @@ def test_reader_that_has_enough() -> None:
         "cli.resolve = lambda _: write\n"
         "sys.exit(cli.main(['inspect', '.']))"
     )
-    child = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
-    assert child.stderr is not None
-    child.stdout.readline()
-    child.stdout.close()
-    assert child.wait(timeout=PATIENCE) == 1
-    assert child.stderr.read() == ""
-    child.stderr.close()
+    pipe = ["bash", "-c", 'set -o pipefail; "$@" | head -1', "bash", sys.executable, "-c", code]
+    done = subprocess.run(pipe, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stderr) == (1, "")

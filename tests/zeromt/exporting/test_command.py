@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,33 @@ def test_refuses_in_one_line(
     filled = [a.format(**places, file=tmp_path / "filled" / "file") for a in arguments]
     assert said in refused("export", *filled)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "said"),
+    [
+        ("ctranslate2", {"norm": "scalar"}, ["model.norm.kind: 'scalar'"]),
+        ("ctranslate2", {"norm_position": "post", "final_norm": True}, ["model.final_norm: true with post"]),
+        ("ctranslate2", {"activation": "none"}, ["model.feed_forward.kind: 'none'"]),
+        ("huggingface", {"norm": "rms"}, ["model.norm.kind: 'rms'"]),
+        ("huggingface", {"norm_eps": 1e-6}, ["model.norm.eps: 1e-06 must be 1e-05"]),
+        ("huggingface", {"final_norm": False}, ["model.final_norm: false with pre"]),
+        ("huggingface", {"norm_position": "post", "final_norm": True}, ["model.final_norm: true with post"]),
+        ("huggingface", {"head_width": 4}, ["model.attention.head_width: 4 must be d_model / num_heads"]),
+        ("huggingface", {"positions": "rotary", "activation": "swiglu"},
+         ["model.positions.kind: 'rotary'", "model.feed_forward.kind: 'swiglu'"]),
+        ("huggingface", {"norm_position": "post", "positions": "learned"},
+         ["model.positions.kind: 'learned' with post-norm"]),
+        ("huggingface", {"tied_embeddings": "decoder"}, ["model.tied_embeddings: 'decoder' with pre-norm"]),
+    ],
+)  # fmt: skip
+def test_refuses_naming_every_option(
+    format: str, options: dict[str, Any], said: list[str], joint: Tokenizer, tmp_path: Path, refused: Refused
+) -> None:
+    make_run(tmp_path / "run", joint, **options)
+    found = refused("export", "run", "--format", format, "-o", "out")
+    assert [word in found for word in said] == [True] * found.count("model.")
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name != "state") == ["run"]
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

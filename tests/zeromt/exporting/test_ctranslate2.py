@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from configs import UserError
 from data_pipeline.tokenizer import Tokenizer
 from tests.zeromt.exporting.exports import export_as
 from tests.zeromt.made import ENGLISH, FRENCH, TAG, greedy, make_run, make_tokenizer
@@ -77,22 +76,6 @@ def test_quantised_after_the_check(
     translator = ctranslate2.Translator(str(tmp_path / "out"), device="cpu")
     assert translator.translate_batch([["▁"]], max_decoding_length=9)
     assert not [p for p in (tmp_path / "out").iterdir() if p.is_dir()]
-
-
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        ({"norm": "scalar"}, "model.norm.kind: 'scalar'"),
-        ({"norm_position": "post", "final_norm": True}, "model.final_norm: true with post"),
-        ({"activation": "none"}, "model.feed_forward.kind: 'none'"),
-    ],
-)
-def test_refuses_naming_the_option(options: dict[str, Any], word: str, joint: Tokenizer, tmp_path: Path) -> None:
-    make_run(tmp_path / "run", joint, **options)
-    with pytest.raises(UserError) as error:
-        export(tmp_path / "run", tmp_path / "out")
-    assert word in str(error.value)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
 
 
 @pytest.mark.parametrize("quantization", [None, "int8"])

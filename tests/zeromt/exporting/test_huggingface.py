@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from configs import UserError
 from data_pipeline.tokenizer import Tokenizer
-from tests.model.flat import section_of
 from tests.zeromt.exporting.exports import export_as
-from tests.zeromt.made import ENGLISH, FRENCH, SMALL, TAG, greedy, make_run, make_tokenizer
-from zeromt.formats.as_huggingface import architecture, problems
+from tests.zeromt.made import ENGLISH, FRENCH, TAG, greedy, make_run, make_tokenizer
+from zeromt.formats.as_huggingface import architecture
 
 transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
 
@@ -75,32 +73,3 @@ def test_half_precision_is_checked_before(joint: Tokenizer, tmp_path: Path) -> N
     make_run(tmp_path / "run", joint)
     export(tmp_path / "run", tmp_path / "out", quantization="bfloat16")
     assert transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").dtype == torch.bfloat16
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"norm": "rms"}, ["model.norm.kind: 'rms'"]),
-        ({"norm_eps": 1e-6}, ["model.norm.eps: 1e-06 must be 1e-05"]),
-        ({"final_norm": False}, ["model.final_norm: false with pre"]),
-        ({"norm_position": "post", "final_norm": True}, ["model.final_norm: true with post"]),
-        ({"head_width": 4}, ["model.attention.head_width: 4 must be d_model / num_heads"]),
-        (
-            {"positions": "rotary", "activation": "swiglu"},
-            ["model.positions.kind: 'rotary'", "model.feed_forward.kind: 'swiglu'"],
-        ),
-        ({"norm_position": "post", "positions": "learned"}, ["model.positions.kind: 'learned'", "with post-norm"]),
-        ({"tied_embeddings": "decoder"}, ["model.tied_embeddings: 'decoder' with pre-norm"]),
-    ],
-)
-def test_refuses_naming_every_option(
-    options: dict[str, Any], words: list[str], joint: Tokenizer, tmp_path: Path
-) -> None:
-    section = section_of(**{**SMALL, **options})
-    assert len(list(problems(section))) == len([w for w in words if w.startswith("model.")])
-    make_run(tmp_path / "run", joint, **options)
-    with pytest.raises(UserError) as error:
-        export(tmp_path / "run", tmp_path / "out")
-    assert all(word in str(error.value) for word in words)
-    assert "\n" not in str(error.value)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]

@@ -11,7 +11,7 @@ import torch
 
 from configs import SearchSection
 from data_pipeline.tokenizer import Tokenizer
-from tests.zeromt.made import ENGLISH, TAG, make_run, make_tagged
+from tests.zeromt.made import ENGLISH, TAG, make_run, make_tokenizer
 from trainer.inference.translation.translator import Translator
 from zeromt.cli.main import main
 from zeromt.formats.check import load_exact
@@ -79,7 +79,7 @@ def test_transformers(
 def test_a_tag_that_the_exported_model_does_not_cut_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Case is folded before tags are looked for."""
     pytest.importorskip("ctranslate2")
-    tokenizer = make_tagged("bpe", True, [TAG, ">>zho_Hans<<"], normalization="nmt_nfkc_cf")
+    tokenizer = make_tokenizer(vocab_size=42, tags=[TAG, ">>zho_Hans<<"], normalization="nmt_nfkc_cf")
     make_run(tmp_path / "run", tokenizer)
     assert main(["export", str(tmp_path / "run"), "--format", "ctranslate2", "-o", str(tmp_path / "out")]) == 0
     assert "does not cut >>zho_Hans<<; put the piece \u2581>>zho_Hans<< before" in capsys.readouterr().out

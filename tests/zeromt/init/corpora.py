@@ -1,7 +1,6 @@
 """Corpora of every form that `zeromt init` takes, made of the bundled one."""
 
 import gzip
-from itertools import islice
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -12,17 +11,16 @@ Pairs = list[tuple[str, str]]
 
 def bundled(count: int) -> Pairs:
     """The first of the bundled training pairs."""
-    with gzip.open(BUNDLED / "train.en.gz", "rt") as sources, gzip.open(BUNDLED / "train.fr.gz", "rt") as targets:
-        return [(s.rstrip("\n"), t.rstrip("\n")) for s, t in islice(zip(sources, targets, strict=True), count)]
+    packed = [(BUNDLED / f"train.{language}.gz").read_bytes() for language in ("en", "fr")]
+    english, french = (gzip.decompress(text).decode().split("\n")[:count] for text in packed)
+    return list(zip(english, french, strict=True))
 
 
 def two_files(folder: Path, pairs: Pairs) -> list[str]:
     """Two parallel files; their names."""
     names = ["corpus.en", "corpus.fr"]
-    with (folder / names[0]).open("w") as sources, (folder / names[1]).open("w") as targets:
-        for source, target in pairs:
-            sources.write(f"{source}\n")
-            targets.write(f"{target}\n")
+    for name, lines in zip(names, zip(*pairs, strict=True), strict=True):
+        (folder / name).write_text("".join(f"{line}\n" for line in lines))
     return names
 
 

@@ -5,6 +5,7 @@ import itertools
 import re
 import shutil
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from configs import load_run
 from data_pipeline.preparation.readers.lines import Tsv
+from data_pipeline.preparation.readers.tmx import Tmx
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import Refused, contents
 from tests.zeromt.init import corpora
@@ -80,17 +82,12 @@ def test_the_same_bytes_and_nothing_is_overwritten(here: Path, refused: Refused)
         assert not is_setting or before.lstrip().startswith("# "), "every setting has its reason"
 
 
-def test_tsv(here: Path) -> None:
-    assert main(["init", *corpora.tsv(here, corpora.bundled(200)), "-o", "my.yaml"]) == 0
+@pytest.mark.parametrize(("write", "reader"), [(corpora.tsv, Tsv), (corpora.tmx, Tmx)])
+def test_one_file_with_both_sides(write: Callable[..., list[str]], reader: type, here: Path) -> None:
+    assert main(["init", *write(here, corpora.bundled(200)), "-o", "my.yaml"]) == 0
     prepare = load_run("my.yaml").prepare
     assert (prepare.source_language, prepare.target_language) == ("en", "fr")
-    assert prepare.train.reader == Tsv(source_field=1, target_field=2)
-
-
-def test_tmx(here: Path) -> None:
-    assert main(["init", *corpora.tmx(here, corpora.bundled(200)), "-o", "my.yaml"]) == 0
-    prepare = load_run("my.yaml").prepare
-    assert (prepare.target_language, prepare.train.files) == ("fr", ["memory.en-fr.tmx"])
+    assert type(prepare.train.reader) is reader
     assert main(["prepare", "my.yaml", "prepare.workers=1"]) == 0
 
 

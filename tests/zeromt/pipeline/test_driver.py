@@ -3,13 +3,12 @@
 import os
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Call, environment
-from tests.waiting import PATIENCE, wait_until
+from tests.conftest import Call, Start
+from tests.waiting import wait_until
 from tests.zeromt.pipeline.conftest import STEPS, Run, begun, command, write
 
 
@@ -28,6 +27,8 @@ def test_only_what_would_be_another_result_is_made(folder: Path, run: Run) -> No
         "both  runs: head has changed; upper has changed <- head, upper",
     ]
     assert [line.partition(":")[0] for line in begun(run(moved))] == ["upper", "head", "both"]
+    (moved / "out/my/head").unlink()
+    assert begun(run(moved)) == ["head: out/my/head is not there"]
 
 
 def test_settings_count(folder: Path, run: Run) -> None:
@@ -36,12 +37,6 @@ def test_settings_count(folder: Path, run: Run) -> None:
     assert (folder / "out/my/both").read_text() == "A\nB\nC\nA\n"
     (aside,) = (folder / "out/my/.pipeline/old").glob("both.replaced-*")
     assert aside.read_text() == "A\nB\nC\nA\nB\n"
-
-
-def test_a_result_that_is_gone_is_made_again(folder: Path, run: Run) -> None:
-    run(folder)
-    (folder / "out/my/head").unlink()
-    assert begun(run(folder)) == ["head: out/my/head is not there"]
 
 
 def test_a_failed_step_keeps_its_log_and_nothing_follows(folder: Path, run: Run) -> None:
@@ -85,37 +80,29 @@ def test_what_is_wrong_is_refused_before_the_first_step(
 WAITING = {"run": ["bash", "-c", "trap 'exit 75' TERM; touch {output}.up; for _ in {{1..9999}}; do sleep 0.05; done"]}
 
 
-def start(folder: Path) -> "subprocess.Popen[str]":
-    """Start a driver, and wait until its steps are up."""
-    return subprocess.Popen(
-        command(), cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def test_a_request_to_stop_and_a_second_driver(folder: Path, run: Run) -> None:
+def test_a_request_to_stop_and_a_second_driver(folder: Path, run: Run, start: Start) -> None:
     write(folder, {"long": WAITING, "after": {"run": "cat {long}", "stdout": "{output}"}})
-    driver = start(folder)
+    driver = start(*command(), cwd=folder)
     wait_until((folder / "out/my/long.up").exists, "the step")
     second = run(folder, code=2)
     assert "PIPELINE: out/my is driven by another process" in second.err
-    driver.send_signal(signal.SIGTERM)
-    _, err = driver.communicate(timeout=PATIENCE)
-    assert driver.returncode == 75
-    assert "stopped; `zeromt pipeline my.yaml` goes on from here" in err
+    driver.process.send_signal(signal.SIGTERM)
+    done = driver.finish()
+    assert done.code == 75
+    assert "stopped; `zeromt pipeline my.yaml` goes on from here" in done.err
     write(folder, {"long": {"run": "touch {output}"}, "after": {"run": "cat {long}", "stdout": "{output}"}})
     assert [line.partition(":")[0] for line in begun(run(folder))] == ["long", "after"]
 
 
-def test_a_killed_drivers_step_ends_before_it_is_begun_again(folder: Path, run: Run) -> None:
+def test_a_killed_drivers_step_ends_before_it_is_begun_again(folder: Path, run: Run, start: Start) -> None:
     """As a run that saves does: two of it would write the same folder."""
     script = "trap 'sleep 1; echo end >> {folder}/log; exit 75' TERM; echo begin >> {folder}/log; touch {folder}/up; "
     script += "[[ -e {folder}/second ]] && touch {output} && exit 0; for _ in {{1..9999}}; do sleep 0.05; done"
     write(folder, {"long": {"run": ["bash", "-c", script]}})
-    driver = start(folder)
-    up = folder / "out/my/up"
-    wait_until(up.exists, "the step")
-    driver.kill()
-    driver.communicate()
+    driver = start(*command(), cwd=folder)
+    wait_until((folder / "out/my/up").exists, "the step")
+    driver.process.kill()
+    driver.finish()
     (folder / "out/my/second").touch()
     assert begun(run(folder)) == ["long: was not finished"]
     assert (folder / "out/my/log").read_text().split() == ["begin", "end", "begin"]

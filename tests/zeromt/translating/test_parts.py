@@ -156,16 +156,14 @@ def test_a_merge_refuses_what_does_not_belong_together(
         (["--beam", "2"], "engine.search.beam: 2, and 'out' was begun with 1"),
         (["--candidates", "2"], "engine.candidates: 2, and 'out' was begun with 1"),
         (["-i", "in.en"], "lines: 48, and 'out' was begun with 24"),
-        (["--n-best", "2"], "--n-best: with --part or --merge; leave one of them out"),
     ],
 )
 def test_a_part_refuses_what_was_not_begun(
     words: list[str], said: str, ready: Callable[..., list[str]], refused: Refused
 ) -> None:
     assert said in refused(*ready("--part", "1/2", *words))
-    if words[0] != "--n-best":
-        assert main(ready("--part", "1/1", *words, "--replace")) == 0
-        assert [path.name.partition("-")[0] for path in Path().glob("out.*")] == ["out.replaced"]
+    assert main(ready("--part", "1/1", *words, "--replace")) == 0
+    assert [path.name.partition("-")[0] for path in Path().glob("out.*")] == ["out.replaced"]
 
 
 def test_bad_input_is_found_before_the_work(run: str, refused: Refused, tmp_path: Path) -> None:
