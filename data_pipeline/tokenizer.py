@@ -11,9 +11,8 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import sentencepiece
 from google.protobuf.message import DecodeError
@@ -24,6 +23,7 @@ from configs.languages import same_language
 from configs.process.files.inside import read_bytes, write_bytes
 
 Side = Literal["source", "target"]
+SIDES: tuple[Side, Side] = ("source", "target")
 
 WORD_BEGIN = "\u2581"
 """What SentencePiece writes in place of a space."""
@@ -41,8 +41,6 @@ JOINT_FILE = "tokenizer.model"
 SOURCE_FILE = "tokenizer.source.model"
 TARGET_FILE = "tokenizer.target.model"
 
-_BYTE = 6
-"""SentencePiece's type of a byte's piece, such as `<0x41>`."""
 _LEADING_TAG = re.compile(rf"\ufeff?({TAG.pattern}) ?")
 """At the start of a line, or behind a byte order mark: files that are joined bring such marks into the middle."""
 _ALMOST_LEADING_TAG = re.compile(rf"[\s\ufeff\u200b-\u200f\u2060]*({TAG.pattern})")
@@ -310,21 +308,13 @@ def _processor(name: str, files: Mapping[str, bytes]) -> sentencepiece.SentenceP
         loaded = False
     if not loaded:
         raise UserError(f"tokenizer: {name}: is not a SentencePiece model; give one made by zeromt prepare")
-    ids = {
-        "pad": processor.pad_id(),
-        "bos": processor.bos_id(),
-        "eos": processor.eos_id(),
-        "unk": processor.unk_id(),
-    }
-    wanted = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
-    if ids != wanted:
-        wrong = ", ".join(f"{k} is {'missing' if v < 0 else v}" for k, v in ids.items() if v != wanted[k])
-        raise UserError(f"tokenizer: {name}: {wrong}; allowed is {', '.join(f'{k}={v}' for k, v in wanted.items())}")
+    ids = processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id()
+    if ids != (wanted := (PAD_ID, BOS_ID, EOS_ID, UNK_ID)):
+        raise UserError(f"tokenizer: {name}: pad, bos, eos and unk are {ids}; allowed is {wanted} (-1: missing)")
     return processor
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Match:
+class Match(NamedTuple):
     """Where each piece of a new vocabulary is in an old one."""
 
     kept: Mapping[int, int]
@@ -351,28 +341,29 @@ def match(old: Tokenizer, new: Tokenizer, side: Side) -> Match:
         old, new: the tokenizers.
         side: whose vocabulary.
     """
-    before, now = (_Vocabulary.of(tokenizer, side) for tokenizer in (old, new))
-    ids = {piece: number for number, piece in enumerate(before.pieces)}
+    theirs, ours = old.proto(side), new.proto(side)
+    ids = {piece.piece: number for number, piece in enumerate(theirs.pieces)}
     tags = [old.tag_id(tag) for tag in old.tags] if side == "source" or old.is_joint else []
     kept: dict[int, int] = {}
     rest: dict[int, Sequence[int]] = {}
     texts: dict[int, str] = {}
-    for number, piece in enumerate(now.pieces):
-        tag = tag_of(piece) if now.is_control(number) else None
+    for number, piece in enumerate(ours.pieces):
+        is_control = piece.type == _PIECE.CONTROL
+        tag = tag_of(piece.piece) if is_control else None
         same = old.tags_of(tag[2:-2]) if tag is not None and tags else []
         if number <= UNK_ID:
             kept[number] = number
-        elif piece in ids:
-            kept[number] = ids[piece]
+        elif piece.piece in ids:
+            kept[number] = ids[piece.piece]
         elif len(same) == 1:
             kept[number] = old.tag_id(same[0])
         elif tag is not None:
             rest[number] = tags
-        elif (text := now.text(number)) is not None:
+        elif not is_control and (text := _text_of(piece)) is not None:
             texts[number] = text
         else:
             rest[number] = []
-    rest |= dict(zip(texts, before.cut(list(texts.values())), strict=True))
+    rest |= dict(zip(texts, _cut_bare(theirs, list(texts.values())), strict=True))
     return Match(
         kept=kept,
         cut={number: cut for number, cut in sorted(rest.items()) if cut},
@@ -380,40 +371,20 @@ def match(old: Tokenizer, new: Tokenizer, side: Side) -> Match:
     )
 
 
-@dataclass(slots=True)
-class _Vocabulary:
-    """One side of a tokenizer."""
+def _text_of(piece: Any) -> str | None:
+    """What a piece stands for, a word's beginning as a space; None where it stands for no text of its own."""
+    if piece.type != _PIECE.BYTE:
+        return str(piece.piece).replace(WORD_BEGIN, " ")
+    byte = int(piece.piece[3:-1], 16)
+    return chr(byte) if byte < 128 else None  # any other is part of a character
 
-    pieces: Sequence[str]
-    proto: Any
 
-    @classmethod
-    def of(cls, tokenizer: Tokenizer, side: Side) -> "_Vocabulary":
-        proto = tokenizer.proto(side)
-        return cls([piece.piece for piece in proto.pieces], proto)
-
-    def is_control(self, number: int) -> bool:
-        """Whether text never becomes this piece."""
-        return bool(self.proto.pieces[number].type == sentencepiece_model_pb2.ModelProto.SentencePiece.CONTROL)
-
-    def text(self, number: int) -> str | None:
-        """What a piece stands for, a word's beginning as a space; None where it stands for no text of its own."""
-        piece = self.proto.pieces[number]
-        if self.is_control(number):
-            return None
-        if piece.type != _BYTE:
-            return str(piece.piece).replace(WORD_BEGIN, " ")
-        byte = int(piece.piece[3:-1], 16)
-        return chr(byte) if byte < 128 else None  # any other is part of a character
-
-    def cut(self, texts: Sequence[str]) -> list[list[int]]:
-        """The pieces of texts as they stand, without a space that SentencePiece puts before a line; no unknown ones."""
-        bare: Any = sentencepiece_model_pb2.ModelProto()
-        bare.CopyFrom(self.proto)
-        bare.normalizer_spec.add_dummy_prefix = False
-        bare.normalizer_spec.remove_extra_whitespaces = False
-        processor = sentencepiece.SentencePieceProcessor()
-        if not processor.load_from_serialized_proto(bare.SerializeToString(deterministic=True)):
-            raise UserError("tokenizer: is not a SentencePiece model")
-        rows: list[list[int]] = processor.encode(list(texts), out_type=int, num_threads=1)
-        return [[number for number in row if number != UNK_ID] for row in rows]
+def _cut_bare(proto: Any, texts: Sequence[str]) -> list[list[int]]:
+    """The pieces of texts as they stand, without a space that SentencePiece puts before a line; no unknown ones."""
+    proto.normalizer_spec.add_dummy_prefix = False
+    proto.normalizer_spec.remove_extra_whitespaces = False
+    processor = sentencepiece.SentencePieceProcessor()
+    if not processor.load_from_serialized_proto(proto.SerializeToString(deterministic=True)):
+        raise UserError("tokenizer: is not a SentencePiece model")
+    rows: list[list[int]] = processor.encode(list(texts), out_type=int, num_threads=1)
+    return [[number for number in row if number != UNK_ID] for row in rows]

@@ -6,8 +6,8 @@ the epoch.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from data_pipeline.order.randomness import GOLDEN
 from data_pipeline.order.state import LaneCursor
@@ -18,8 +18,7 @@ PARTS = 1 << 16
 """Fractions of a pair by which lanes begin apart, so that they do even where a micro-batch is a pair or two."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mixture:
+class Mixture(NamedTuple):
     """Sizes and proportions of the datasets. Each lane follows them without knowing the other lanes' choices."""
 
     sizes: tuple[int, ...]

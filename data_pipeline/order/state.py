@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from configs import UserError
+from configs.fields import STRICT
 
 Count = Annotated[int, Field(ge=0, strict=True)]
 
@@ -32,7 +33,7 @@ class LaneCursor(NamedTuple):
 class StreamState:
     """The position of one rank's lanes or, merged, of all K lanes."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+    __pydantic_config__ = STRICT
 
     epoch: Count
     update: Count

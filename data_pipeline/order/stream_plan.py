@@ -1,30 +1,26 @@
 """The plan of a dataset's stream: which pairs are in which micro-batch, as pure functions of integers.
 
-A pass over a dataset deals *units* (shards, blocks or pairs) to K lanes. A lane goes through its units in
+A pass over a dataset deals *units* (blocks or pairs) to K lanes. A lane goes through its units in
 windows; a window's pairs are shuffled, bucketed by length and cut into micro-batches
 (`data_pipeline.order.windows`). Nothing here depends on ranks or reads a file, and lanes are planned independently.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from configs import StreamSection
 from data_pipeline.order.randomness import Purpose, permutation, random_bits
-from data_pipeline.order.windows import Budget, WindowPlan, plan_window
-
-Integers = NDArray[np.int64]
+from data_pipeline.order.windows import Budget, Integers, WindowPlan, plan_window
 
 UNITS_A_LANE = 8
-"""The unit is the largest of which each lane gets at least this many."""
-SHARDS_A_WINDOW = 8
-"""Shards are the unit only if a window holds this many."""
+"""Blocks are the unit if each lane gets at least this many."""
 PAIRS_AT_ONCE = 1 << 20
 SAMPLED_PAIRS = 32_768
 SAMPLED_WINDOWS = 16
@@ -55,32 +51,20 @@ class Units:
         """Each pair a unit."""
         return cls(np.arange(len(lengths) + 1), lengths.sum(axis=1, dtype=np.int64))
 
-    def merged(self, firsts: Integers) -> "Units":
-        """Merge units into larger ones, which begin at the units `firsts`, the first being 0."""
-        return Units(np.append(self.bounds[firsts], self.bounds[-1]), np.add.reduceat(self.tokens, firsts))
 
+def choose_units(blocks: Units, lengths: NDArray[np.uint16], *, num_lanes: int, window_pairs: int) -> Units:
+    """Blocks, if each lane gets at least eight and a window holds one; else pairs.
 
-def choose_units(
-    blocks: Units, first_blocks: Integers, lengths: NDArray[np.uint16], *, num_lanes: int, window_pairs: int
-) -> Units:
-    """The largest unit that leaves each lane at least eight, and that a window holds: shards, blocks or pairs.
-
-    A unit larger than a window would exceed the window's memory bound, so the next smaller kind is used. The same holds
-    if a window would hold only a few shards, as all its pairs would come from few places in the dataset. Lengths are
-    only read if the unit is a pair, that is if there are fewer than eight blocks per lane, or blocks are larger than a
-    window.
+    A block larger than a window would exceed the window's memory bound. Lengths are only read if the unit is a pair.
 
     Args:
         blocks: the dataset's.
-        first_blocks: (shards,): number of the first block of each shard.
         lengths: (pairs, 2): raw pieces.
         num_lanes: K.
         window_pairs: most pairs of a window.
     """
-    for units, in_window in ((blocks.merged(first_blocks), SHARDS_A_WINDOW), (blocks, 1)):
-        if len(units) >= UNITS_A_LANE * num_lanes and units.largest * in_window <= window_pairs:
-            return units
-    return Units.of_pairs(lengths)
+    is_enough = len(blocks) >= UNITS_A_LANE * num_lanes and blocks.largest <= window_pairs
+    return blocks if is_enough else Units.of_pairs(lengths)
 
 
 def deal(tokens: Integers, num_lanes: int, *, seed: int, dataset: int, pass_: int) -> list[Integers]:
@@ -142,8 +126,7 @@ def expand(units: Integers, bounds: Integers) -> Integers:
     return starts + np.arange(int(counts.sum()))
 
 
-@dataclass(frozen=True, slots=True)
-class LanePass:
+class LanePass(NamedTuple):
     """A lane's part of a pass: its units in order, divided into windows."""
 
     number: int
@@ -200,12 +183,9 @@ class StreamPlan:
         self._is_alone = lane_pairs is None
         if lane_pairs is not None:
             # A lane takes at least one micro-batch per epoch, however few pairs.
-            self.budget = dataclasses.replace(self.budget, max_rows=min(self.budget.max_rows, lane_pairs))
+            self.budget = self.budget._replace(max_rows=min(self.budget.max_rows, lane_pairs))
             self.num_copies = self._copies(lane_pairs)
-        first_blocks = np.unique(blocks["shard"], return_index=True)[1]
-        self._units = choose_units(
-            self._blocks, first_blocks, lengths, num_lanes=self.num_lanes, window_pairs=self._window_pairs
-        )
+        self._units = choose_units(self._blocks, lengths, num_lanes=self.num_lanes, window_pairs=self._window_pairs)
         if self.num_copies > 1:
             self._units = Units.of_pairs(np.tile(lengths, (self.num_copies, 1)))
         self._deal = lru_cache(maxsize=2)(self._compute_deal)

@@ -15,6 +15,7 @@ own order: there lanes take the dataset at different times, and differences at t
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +32,7 @@ OVERHEAD = 3
 """A micro-batch costs a third of its budget beyond its tokens where candidates are compared."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(NamedTuple):
     """The limits of a micro-batch. Lengths include EOS or BOS and are rounded up."""
 
     source_tokens: int

@@ -6,36 +6,32 @@ kept, dropped or changed alike, whatever the other pairs.
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from configs import CleaningSection, PrepareSection
 from configs.components import ChangingFilter, Corpus, DroppingFilter, Filter, Judge, JudgingFilter, Pairs
-from data_pipeline.preparation.filters.languages import LanguageIdentification, Scripts
 from data_pipeline.preparation.filters.texts import (
     Empty,
     HeldOutOverlap,
     Identical,
+    LanguageIdentification,
     MaxCharacters,
     Normalization,
     RemoveControlCharacters,
+    Scripts,
 )
 
-NORMALIZATION, EMPTY = "normalization", "empty"
-TOO_LONG, LENGTH_RATIO, DUPLICATE = OF_PIECES = (
-    "too long",
-    "length ratio",
-    "duplicate",
-)
+EMPTY = "empty"
+TOO_LONG, LENGTH_RATIO, DUPLICATE = OF_PIECES = ("too long", "length ratio", "duplicate")
 """Names in the report; these are implemented in `encode` and `shards`, and are applied last."""
 
 Rows = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Cleaned:
+class Cleaned(NamedTuple):
     """The remaining pairs of a chunk, and what was rejected."""
 
     sources: list[str]

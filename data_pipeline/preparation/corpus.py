@@ -7,9 +7,8 @@ import itertools
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +43,7 @@ Languages = tuple[str, str]
 NO_LANGUAGES = (UNDETERMINED, UNDETERMINED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(NamedTuple):
     """Consecutive pairs of a unit, given by plain integers that can be stored as JSON."""
 
     unit: int
@@ -55,19 +53,18 @@ class Span:
     """Number of the first line in the unit, from 1."""
     pairs: int
     """Number of pairs, including empty ones."""
-    offsets: tuple[int, ...] = ()
+    offsets: tuple[int, ...]
     """Its offset in each of the unit's files, in bytes; empty if they are not seekable."""
-    left_out: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[str, int]
     """How much of the file up to the next span makes no pair, by reason (`LeftOut`)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class Unit(NamedTuple):
     """Files that are read together from beginning to end."""
 
     reader: Reader
     files: RawFiles
-    extra: Sequence[str] = ()
+    extra: Sequence[str]
     """Names of the further texts in `TextChunk.extra`."""
 
     @property
@@ -158,8 +155,7 @@ class Unit:
             yield list(zip(*group, strict=True)), left_out
 
 
-@dataclass(frozen=True, slots=True)
-class RawSpan:
+class RawSpan(NamedTuple):
     """The pairs of a span."""
 
     unit: Unit

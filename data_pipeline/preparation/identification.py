@@ -20,7 +20,7 @@ from configs.components import Corpus, Find
 from configs.languages import language
 
 SHARED = r"[\p{Script=Common}\p{Script=Inherited}]"
-NO_LETTER, FOREIGN, OWN = 0, 1, 2
+FOREIGN, OWN = 1, 2
 PY3LANGID = "py3langid"
 """An identifier by name; any other name is the path of a fastText model."""
 NO_LANGUAGE = frozenset({"zxx", "und"})
@@ -40,7 +40,7 @@ def script_filter(place: str, scripts: Sequence[str], min_share: float) -> Calla
         UserError: a script is unknown or has no letters. The message begins with the place.
     """
     kinds = _letters("").astype(np.uint8) * FOREIGN
-    """For every code point: FOREIGN, OWN, or NO_LETTER, also for letters of many scripts."""
+    """For every code point: FOREIGN, OWN, or 0 for no letter or one of many scripts."""
     for script in scripts:
         own = _letters(script)
         if not own.any():

@@ -23,9 +23,6 @@ import zstandard
 from configs import CorpusFiles, UserError
 from configs.components import RawFiles, Reader
 
-COMPRESSED = frozenset({".gz", ".zst"})
-PIECE_BYTES = 1 << 20
-"""Most bytes of a piece of decompressed data."""
 MAX_WINDOW = 256 << 20
 """Most bytes of earlier text that a file may have its reader keep, as `zstd --long=28` does."""
 ZSTD_SLICE = 2048
@@ -33,11 +30,12 @@ ZSTD_SLICE = 2048
 slice becomes 64 MiB at most. Larger slices are not faster."""
 
 _MAGIC = {b"\x1f\x8b\x08": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
-_STREAMS: dict[str, Callable[[], Any]] = {
+COMPRESSED: dict[str, Callable[[], Any]] = {
     ".gz": lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16),
     ".zst": lambda: zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj(),
 }
 BLOCK_BYTES = 1 << 20
+"""That are read at a time, and most of a piece of decompressed data."""
 MAX_LINE_BYTES = 16 << 20
 HEAD_BYTES = 512
 """Bytes at a file's beginning by which its format is recognised."""
@@ -61,7 +59,7 @@ def packing(head: bytes) -> str:
 
 
 def decompress(path: Path, blocks: Iterator[bytes], suffix: str) -> Iterator[bytes]:
-    """Decompress all streams of a file, in pieces of at most PIECE_BYTES.
+    """Decompress all streams of a file, in pieces of at most BLOCK_BYTES.
 
     The libraries' own file readers are not suitable: zstandard's ends a truncated frame without an error, and none can
     read a pipe whose first bytes were read already.
@@ -74,7 +72,7 @@ def decompress(path: Path, blocks: Iterator[bytes], suffix: str) -> Iterator[byt
     Raises:
         UserError: during reading, if it is broken, truncated, or needs a larger window than MAX_WINDOW.
     """
-    make = _STREAMS[suffix]
+    make = COMPRESSED[suffix]
     stream, started, is_first = make(), False, True
     for block in blocks:
         data = block
@@ -96,11 +94,11 @@ def _pieces(stream: Any, data: bytes, suffix: str) -> Iterator[bytes]:
     """What one more block becomes."""
     if suffix == ".zst":
         text = stream.decompress(data)
-        yield from (text[i : i + PIECE_BYTES] for i in range(0, len(text), PIECE_BYTES))
+        yield from (text[i : i + BLOCK_BYTES] for i in range(0, len(text), BLOCK_BYTES))
         return
-    yield stream.decompress(data, PIECE_BYTES)
+    yield stream.decompress(data, BLOCK_BYTES)
     while stream.unconsumed_tail:
-        yield stream.decompress(stream.unconsumed_tail, PIECE_BYTES)
+        yield stream.decompress(stream.unconsumed_tail, BLOCK_BYTES)
 
 
 def _broken(path: Path, error: Exception) -> UserError:

@@ -11,9 +11,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from configs import PrepareSection, UserError
 from configs.process.files import disk_errors, naming, put_aside
@@ -42,7 +41,7 @@ from data_pipeline.preparation.staging import (
 from data_pipeline.preparation.survey import SurveyJob, survey
 from data_pipeline.preparation.tokenizing import check_tags, check_unknown, existing_tokenizer
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.index import INDEX_FILE, HeldOutEntry, HeldOutSplit, describe_file
+from data_pipeline.prepared.index import INDEX_FILE, HeldOutEntry, describe_file
 from data_pipeline.tokenizer import Tokenizer
 
 BYTES_A_WORKER = 1 << 22
@@ -54,11 +53,9 @@ BLOCKS_A_CORPUS = 256
 WIDE = 65_536
 """Pieces of a vocabulary beyond which ids take four bytes."""
 RECIPE_FILE = "recipe.json"
-SPLITS: tuple[HeldOutSplit, ...] = ("valid", "test")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One of the equal parts of a corpus that machines prepare in parallel: `--part NUMBER/OF`."""
 
     number: int
@@ -146,23 +143,21 @@ def _check_others(work: WorkFolder, folder: Path, output: Path, *, part: Part | 
             f"prepare.output: {output}: no part is prepared with these settings; run each --part with the settings of "
             "the merge, overrides included"
         )
-    others = [path for path in work.root.glob("*/span-*.npz") if path.parent != folder]
-    if any(not path.parent.name.startswith(DISCARDED) for path in others) and not merge:
+    others = [path.parent for path in work.root.glob("*/span-*.npz")]
+    if not merge and any(other != folder and not other.name.startswith(DISCARDED) for other in others):
         then = "is removed" if part is None else "is not merged with this part"
         say(f"zeromt: warning: {work.root} has work of other settings, which {then}", file=sys.stderr)
 
 
-@dataclass(frozen=True, slots=True)
-class Encoding:
+class Encoding(NamedTuple):
     """The corpus, and its encoding."""
 
     spans: list[Span]
     job: EncodeJob
-    held_out: dict[HeldOutSplit, HeldOutEntry]
+    held_out: dict[str, HeldOutEntry]
 
 
-@dataclass(frozen=True, slots=True)
-class Preparation:
+class Preparation(NamedTuple):
     """The steps of a preparation; each resumes where an earlier one was."""
 
     section: PrepareSection
@@ -279,19 +274,16 @@ def _tasks(units: Sequence[Unit], spans: list[Span], wanted: set[int]) -> Iterat
                     break
 
 
-def _write_held_out(
-    section: PrepareSection, folder: Path
-) -> tuple[dict[HeldOutSplit, HeldOutEntry], list[tuple[str, str]]]:
+def _write_held_out(section: PrepareSection, folder: Path) -> tuple[dict[str, HeldOutEntry], list[tuple[str, str]]]:
     """Store the sets that the section names as text, one line each; their entries, and all their pairs.
 
     Raises:
         UserError: a file is broken.
     """
-    entries: dict[HeldOutSplit, HeldOutEntry] = {}
+    entries: dict[str, HeldOutEntry] = {}
     pairs: list[tuple[str, str]] = []
     tag = f"{section.target_tag} " if section.target_tag else ""
-    for split in SPLITS:
-        files = section.valid if split == "valid" else section.test
+    for split, files in (("valid", section.valid), ("test", section.test)):
         if files.is_empty:
             continue
         sources, targets = read_whole(files, section.root, section.languages)

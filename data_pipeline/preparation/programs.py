@@ -15,9 +15,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,8 +183,7 @@ def _end_of(process: "subprocess.Popen[bytes]") -> str:
     return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreSources:
+class ScoreSources(NamedTuple):
     """What a process needs to find the scores of a chunk."""
 
     fields: Sequence[str]
@@ -272,17 +270,11 @@ def _asked(program: Respondent, text: TextChunk) -> Scores:
     both = zip(text.sources, text.targets, strict=True)
     rows = [row for row, (source, target) in enumerate(both) if source.strip() and target.strip()]
     for row, answer in program.ask(pairs, rows):
-        if not _is_score(answer.get("score", "")):
-            said = repr(answer.get("score", "no score"))[:80]
-            raise program.refused(pairs, row, said, "a finite number as its score, or null")
-        found[row] = np.nan if answer["score"] is None else answer["score"]
+        score = answer.get("score", "no score")
+        if score is not None and (type(score) not in (int, float) or not abs(score) <= MOST):
+            raise program.refused(pairs, row, repr(score)[:80], "a finite number as its score, or null")
+        found[row] = np.nan if score is None else score
     return found
-
-
-def _is_score(value: Any) -> bool:
-    if value is None:
-        return True
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MOST
 
 
 def _of_field(name: str, text: TextChunk) -> Scores:

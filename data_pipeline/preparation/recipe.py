@@ -19,7 +19,7 @@ from configs.plugins import label, origin_of
 from configs.process.files.inside import read_bytes
 from configs.reading.variables import as_saved
 from data_pipeline.preparation.cleaning import filters_of
-from data_pipeline.preparation.filters.languages import LanguageIdentification
+from data_pipeline.preparation.filters.texts import LanguageIdentification
 from data_pipeline.preparation.identification import PY3LANGID
 from data_pipeline.preparation.staging import SPLITS, Input
 from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, hash_file, parse_index
@@ -70,22 +70,20 @@ def is_already_prepared(output: Path, recipe: Mapping[str, Any]) -> bool:
     if not (output / INDEX_FILE).is_file():
         raise UserError(f"prepare.output: {output} exists and is not a prepared dataset; {advice}")
     existing = parse_index(read_bytes(output / INDEX_FILE), output / INDEX_FILE).recipe
-    if changed := [line for line in differences(existing, recipe) if not line.startswith("made_with.")]:
+    if changed := differences(existing, recipe):
         advice = f"{advice}, or begin anew (--replace)"
         raise UserError(f"prepare.output: {output} holds another dataset ({', '.join(changed)}); {advice}")
     return True
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """In what two recipes differ, one text for each setting, kind of file and version."""
-    settings, contents, versions = (
-        _changes(old.get(one, {}), new[one]) for one in ("settings", "contents", "made_with")
-    )
+    """In what two recipes differ but for versions, one text for each setting and kind of file."""
+    settings, contents = (_changes(old.get(one, {}), new[one]) for one in ("settings", "contents"))
     found = [f"{key} was {was!r} and is {now!r}" for key, was, now in settings]
     for kind, was, now in contents:
         names = [name for name, digest in now or () if [name, digest] not in (was or ())]
         found.append(f"{kind}: another content of {', '.join(names) or 'files that are gone'}")
-    return [*found, *(f"made_with.{name} was {was} and is {now}" for name, was, now in versions)]
+    return found
 
 
 def stale_fields(section: PrepareSection, index: DatasetIndex) -> list[str]:

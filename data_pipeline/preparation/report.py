@@ -5,18 +5,17 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any
 
 from configs import StreamSection, UserError
 from configs.fields import STRICT, Count
 from data_pipeline.preparation.lines import TextChunk
 from data_pipeline.prepared.dataset import Dataset, check_files, open_index
 from data_pipeline.prepared.index import INDEX_FILE, parsed
+from data_pipeline.tokenizer import Side
 
 NUM_EXAMPLES = 3
 EXAMPLE_CHARACTERS = 200
-Side = Literal["source", "target"]
-SIDES: tuple[Side, ...] = ("source", "target")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +34,6 @@ class Example:
         """The pair in a row of a chunk."""
         where = f"{Path(text.file).name}: line {text.first_line + row}"
         return cls(where, text.sources[row][:EXAMPLE_CHARACTERS], text.targets[row][:EXAMPLE_CHARACTERS])
-
-
-Key = TypeVar("Key", str, Side)
-Value = TypeVar("Value", int, list[Example])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +98,7 @@ class Report:
         return (json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _sums(one: Mapping[Key, Value], other: Mapping[Key, Value]) -> dict[Key, Value]:
+def _sums(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
     """The values of both by key; those of keys that both have are added."""
     sums = dict(one)
     for key, value in other.items():

@@ -3,13 +3,13 @@
 The same pairs give the same bytes.
 """
 
+import dataclasses
 import hashlib
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,6 @@ from data_pipeline.prepared.index import (
     VERSION,
     DatasetIndex,
     HeldOutEntry,
-    HeldOutSplit,
     PlacesEntry,
     ShardEntry,
     SourceEntry,
@@ -43,8 +42,7 @@ from data_pipeline.prepared.index import (
 from data_pipeline.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardJob:
+class ShardJob(NamedTuple):
     """The part of the work that a process needs to write shards."""
 
     encoding: EncodeJob
@@ -151,7 +149,7 @@ def _hash_blocks(file: BinaryIO, blocks: NDArray[np.void]) -> str:
 
 
 def write_dataset(
-    job: ShardJob, report: Report, held_out: Mapping[HeldOutSplit, HeldOutEntry], recipe: dict[str, Any]
+    job: ShardJob, report: Report, held_out: Mapping[str, HeldOutEntry], recipe: dict[str, Any]
 ) -> DatasetIndex:
     """Write the tables, the report, the tokenizer, and at last the index that lists every file.
 
@@ -229,7 +227,7 @@ def _write_places(job: ShardJob, num_pairs: int) -> PlacesEntry:
     write_table(job.dataset / PLACES_FILE, np.dtype("<u8"), (num_pairs,), job.noted("places"))
     entry = describe_file(job.dataset / PLACES_FILE)
     units = [[path.name for path in unit.files.paths] for unit in job.encoding.units]
-    return PlacesEntry(file=entry.file, bytes=entry.bytes, sha256=entry.sha256, units=units)
+    return PlacesEntry(**dataclasses.asdict(entry), units=units)
 
 
 def _sources(section: PrepareSection, places: Iterator[NDArray[np.uint64]]) -> list[SourceEntry] | None:

@@ -9,9 +9,8 @@ import itertools
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,16 @@ from configs import PrepareSection, UserError
 from configs.components import Corpus, Pairs
 from configs.process.files.inside import opened, replacing
 from data_pipeline.order.randomness import Purpose, random_bits
-from data_pipeline.preparation.cleaning import DUPLICATE, EMPTY, LENGTH_RATIO, TOO_LONG, Cleaned, Cleaner, filters_of
+from data_pipeline.preparation.cleaning import (
+    DUPLICATE,
+    EMPTY,
+    LENGTH_RATIO,
+    TOO_LONG,
+    Cleaned,
+    Cleaner,
+    Rows,
+    filters_of,
+)
 from data_pipeline.preparation.corpus import RawSpan, Span, Unit
 from data_pipeline.preparation.lines import TextChunk
 from data_pipeline.preparation.programs import ScoreSources
@@ -29,15 +37,12 @@ from data_pipeline.prepared.index import TokenType, parsed, place_numbers
 from data_pipeline.tokenizer import UNK_ID, Tokenizer
 
 CHUNK_LINES = 4096
-HASH_BYTES = 16
 
-Rows = NDArray[np.int64]
 Pieces = NDArray[np.unsignedinteger]
 HeldOutPairs = Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(NamedTuple):
     """Encoded pairs."""
 
     rows: NDArray[np.void]
@@ -57,15 +62,6 @@ class Encoded:
         lengths = rows["lengths"]
         source = _take(self.source, firsts[:, 0], lengths[:, 0])
         return Encoded(rows, source, _take(self.target, firsts[:, 1], lengths[:, 1]))
-
-    @staticmethod
-    def join(parts: "Sequence[Encoded]") -> "Encoded":
-        """The pairs of all parts, of which there is at least one."""
-        return Encoded(
-            np.concatenate([part.rows for part in parts]),
-            np.concatenate([part.source for part in parts]),
-            np.concatenate([part.target for part in parts]),
-        )
 
 
 def row_type(num_scores: int, *, is_hashed: bool) -> np.dtype[np.void]:
@@ -95,8 +91,7 @@ def first_occurrences(hashes: NDArray[np.uint64]) -> Rows:
     return np.flatnonzero(is_first)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodeJob:
+class EncodeJob(NamedTuple):
     """The part of the work that a process needs to encode spans."""
 
     section: PrepareSection
@@ -183,7 +178,7 @@ class SpanEncoder:
             part, of_part = self._encode_chunk(text, span.unit, keys[first : first + len(text.sources)])
             parts.append(part)
             report = report.merge(of_part)
-        pairs = Encoded.join(parts)
+        pairs = Encoded(*map(np.concatenate, zip(*parts, strict=True)))
         by = pairs.rows["key"]
         if self._drops_duplicates:
             first_ones = first_occurrences(pairs.rows["hash"])
@@ -292,7 +287,7 @@ def make_cleaner(section: PrepareSection, held_out: HeldOutPairs) -> Cleaner:
 def _hashes(sources: list[str], targets: list[str]) -> NDArray[np.uint64]:
     """(pairs, 2): BLAKE2b of each pair's text."""
     digests = [
-        hashlib.blake2b(f"{source}\0{target}".encode(), digest_size=HASH_BYTES).digest()
+        hashlib.blake2b(f"{source}\0{target}".encode(), digest_size=16).digest()
         for source, target in zip(sources, targets, strict=True)
     ]
     return np.frombuffer(b"".join(digests), dtype=np.uint64).reshape(-1, 2)

@@ -13,10 +13,9 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from configs import PrepareSection, UserError
 from configs.process.files import TEMPORARY, check_apart, exists, inside, is_dir, naming, status_of
@@ -27,8 +26,7 @@ SPLITS = ("train", "valid", "test")
 DISCARDED = "discarded-"
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(NamedTuple):
     """A corpus file, in the state in which it was first seen."""
 
     split: str
@@ -131,8 +129,7 @@ def check_places(section: PrepareSection, output: Path) -> None:
         raise UserError(f"prepare.output: {output}: cannot be written; give a folder in one that can")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkFolder:
+class WorkFolder(NamedTuple):
     """The folder in which a preparation works until its dataset is complete."""
 
     root: Path

@@ -3,13 +3,12 @@
 The result is kept in the work folder, so that a resumed preparation, or a part on another machine, need not repeat it.
 """
 
-import dataclasses
 import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -26,8 +25,7 @@ from data_pipeline.tokenizer import Tokenizer
 SPANS_FILE = "spans.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SurveyJob:
+class SurveyJob(NamedTuple):
     """The input of the first pass."""
 
     section: PrepareSection
@@ -66,7 +64,7 @@ class SurveyJob:
         else:
             tokenizer = Tokenizer(self.tokenizer_files)
         tokenizer.save(folder)
-        write_text(folder / SPANS_FILE, json.dumps([dataclasses.asdict(span) for span in spans]))
+        write_text(folder / SPANS_FILE, json.dumps(spans))
 
     def _train(self, sample: Sample, num_pairs: int) -> Tokenizer:
         """Train a tokenizer on the cleaned sample.

@@ -16,12 +16,13 @@ from configs import PrepareSection, TokenizerSection, UserError
 from configs.process.files.inside import read_bytes
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.corpus import RawSpan
-from data_pipeline.preparation.report import SIDES, Report
+from data_pipeline.preparation.report import Report
 from data_pipeline.tokenizer import (
     BOS_ID,
     EOS_ID,
     JOINT_FILE,
     PAD_ID,
+    SIDES,
     SOURCE_FILE,
     TARGET_FILE,
     UNK_ID,
@@ -227,13 +228,9 @@ def check_tags(section: PrepareSection, tokenizer: Tokenizer) -> None:
         wanted |= {f"{side}_language": getattr(section, f"{side}_language") for side in ("source", "target")}
     for name, language in wanted.items():
         tags = tokenizer.tags_of(language)
-        if not tags:
-            have = ", ".join(tokenizer.tags) or "none"
+        if len(tags) != 1:
+            have = ", ".join(tags or tokenizer.tags) or "none"
             raise UserError(f"prepare.{name}: >>{language}<<: the tokenizer's tags are {have}; name one of them")
-        if len(tags) > 1:
-            raise UserError(
-                f"prepare.{name}: {language!r} may be {' or '.join(tags)} of the tokenizer; name one of them"
-            )
     if section.tag_both_sides and not tokenizer.is_joint:
         raise UserError("prepare.tag_both_sides: true with two vocabularies; use a joint one")
 
@@ -246,12 +243,8 @@ def check_unknown(section: PrepareSection, report: Report) -> None:
     """
     for side in SIDES:
         if report.share_of_unknown(side) > section.max_unknown:
-            other = (
-                f"another tokenizer than that of {section.tokenizer.path}"
-                if section.tokenizer.path is not None
-                else "a higher prepare.tokenizer.character_coverage, or prepare.tokenizer.byte_fallback=true"
-            )
             raise UserError(
                 f"prepare.max_unknown: {section.max_unknown:g}, and {report.unknown_pieces(side)} are unknown to the "
-                f"tokenizer (<unk>); take {other}; or allow it with a larger prepare.max_unknown"
+                "tokenizer (<unk>); take another prepare.tokenizer.path, or train one with a higher character_coverage "
+                "or byte_fallback=true; or allow it with a larger prepare.max_unknown"
             )

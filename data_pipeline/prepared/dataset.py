@@ -8,10 +8,9 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,8 +48,7 @@ PARTS = ("len.npy", "src.npy", "tgt.npy")
 Pieces = NDArray[np.unsignedinteger]
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """Pairs of raw pieces, without special ids."""
 
     lengths: NDArray[np.uint16]
@@ -58,11 +56,6 @@ class Block:
     source: Pieces
     """Source pieces of all pairs, one after the other."""
     target: Pieces
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory of the arrays."""
-        return self.source.nbytes + self.target.nbytes + self.lengths.nbytes
 
 
 def decode_block(data: bytes, key: str) -> Block:
@@ -198,7 +191,7 @@ class Dataset:
             UserError: the dataset has no such set.
             DataError: it is not the index's.
         """
-        entry = {str(k): v for k, v in self.index.held_out.items()}.get(split)
+        entry = self.index.held_out.get(split)
         if entry is None:
             have = ", ".join(self.index.held_out) or "none"
             raise UserError(f"dataset: {self.location} has no {split} set (it has: {have}); set prepare.{split}")
@@ -295,20 +288,19 @@ class Dataset:
 
     def verify(self) -> list[str]:
         """Read every byte, and return a list of problems that names files."""
-        return list(self._problems())
-
-    def _problems(self) -> Iterator[str]:
         is_remote = "://" in self.location  # whose shards are read by block alone
         entries = self.index.side_files() if is_remote else [*self.index.shards, *self.index.side_files()]
         checks: list[Callable[[], object]] = [partial(self._storage.fetch, entry) for entry in entries]
         checks += [partial(self.read_block, number) for number in range(len(self.blocks))]
         checks += [lambda: self.tokenizer, *(partial(self.held_out, split) for split in self.index.held_out)]
         checks += [partial(self.score, name) for name in self.scores()]
+        problems = []
         for check in checks:
             try:
                 check()
             except UserError as error:
-                yield str(error)
+                problems.append(str(error))
+        return problems
 
 
 def open_index(folder_or_url: Path | str, stream: StreamSection | None = None) -> tuple[Storage, DatasetIndex, str]:

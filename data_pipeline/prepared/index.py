@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from configs import UserError
+from configs.fields import STRICT, Count
 from configs.process.files.inside import opened, parse_json, replacing, write_text
 
 INDEX_FILE = "index.json"
@@ -47,12 +48,9 @@ BLOCK_DTYPE = np.dtype(
 LINE_BITS = 40
 """Bits of a line's number in the number of a place."""
 
-STRICT = ConfigDict(extra="forbid", strict=True)
 # One path component: neither absolute, nor '..', nor a URL.
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=255)]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Count = Annotated[int, Field(ge=0)]
-HeldOutSplit = Literal["valid", "test"]
 T = TypeVar("T")
 TokenType = Literal["uint16", "uint32"]
 
@@ -84,8 +82,6 @@ class FileEntry:
 class ShardEntry(FileEntry):
     """A tar of blocks."""
 
-    __pydantic_config__ = STRICT
-
     pairs: Count
     blocks: Count
 
@@ -116,8 +112,6 @@ class TokenizerEntry:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacesEntry(FileEntry):
     """The place in the raw corpus of each pair: (pairs,) of `place_numbers`."""
-
-    __pydantic_config__ = STRICT
 
     units: list[list[str]]
     """Names of each unit's parallel files, or its one file, in corpus order."""
@@ -158,7 +152,8 @@ class DatasetIndex:
     length_table: FileEntry
     block_table: FileEntry
     tokenizer: TokenizerEntry
-    held_out: dict[HeldOutSplit, HeldOutEntry]
+    held_out: dict[str, HeldOutEntry]
+    """By `valid` and `test`."""
     report: FileEntry
     """The filters' report, with examples; see `data_pipeline.preparation.report`."""
     target_tag: str | None
@@ -269,8 +264,6 @@ def check_local(path: str) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreEntry(FileEntry):
     """A score: its table (pairs,) of float32 in the order of the pairs, NaN where a pair has none."""
-
-    __pydantic_config__ = STRICT
 
     pairs: Count
     made_by: dict[str, Any]

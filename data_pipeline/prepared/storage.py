@@ -7,11 +7,11 @@ bounded size, in files named by the SHA-256 of their content.
 import contextlib
 import errno
 import hashlib
-import itertools
 import logging
 import os
 import re
 import stat
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +38,6 @@ RETRIED_STATUSES = (408, 425, 429)
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.ENOTDIR, errno.EEXIST)
 """Errors of the cache's folder."""
 _WRONG = "its hash is not the index's: the file is corrupt or was replaced"
-_numbers = itertools.count()
 
 
 class Storage:
@@ -257,7 +256,7 @@ class Cache:
                 f"stream.cache_gigabytes: {self._most / 1e9:g}; allowed is {size / 1e9:g} or more: the dataset has a "
                 "file of that size"
             )
-        part = path.with_name(f"{path.name}.{os.getpid()}-{next(_numbers)}.part")
+        part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._added += size

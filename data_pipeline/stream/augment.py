@@ -14,12 +14,11 @@ from sentencepiece import sentencepiece_model_pb2
 from configs import StreamSection, UserError
 from configs.components import Draws, MergingModifier, Modifier, SubwordModifier, TextModifier
 from data_pipeline.order.randomness import GOLDEN, Purpose, mixed, random_bits, threshold
-from data_pipeline.order.windows import Budget
+from data_pipeline.order.windows import Budget, Integers
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.batch import Ragged
-from data_pipeline.tokenizer import UNK_ID, WORD_BEGIN, Side, Tokenizer
+from data_pipeline.tokenizer import SIDES, UNK_ID, WORD_BEGIN, Tokenizer
 
-Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Bits = NDArray[np.uint64]
 Pieces = tuple[list[int], list[int]]
@@ -27,7 +26,6 @@ Pieces = tuple[list[int], list[int]]
 Text = tuple[Pieces, tuple[str, str]]
 """The tags before source and target, and both sides' texts behind them."""
 
-SIDES: tuple[Side, Side] = ("source", "target")
 VARIANTS = 64
 """Segmentations of a word that are drawn from, so that it need not be cut again each time that it is read."""
 MAX_KEPT = 1 << 20
@@ -279,9 +277,10 @@ def _check_models(modifier: SubwordModifier, tokenizer: Tokenizer, where: str) -
     for side in SIDES:
         kind = _MODEL_TYPES.get(tokenizer.proto(side).trainer_spec.model_type, "other")
         if kind != modifier.model_type:
-            use = {"bpe": "use bpe_dropout", "unigram": "use unigram_sampling"}.get(kind, "leave it out")
-            name = tokenizer.file_name(side)
-            raise UserError(f"{where}: is for {modifier.model_type} tokenizers, and {name} is a {kind} one; {use}")
+            raise UserError(
+                f"{where}: is for {modifier.model_type} tokenizers, and {tokenizer.file_name(side)} is a {kind} one; "
+                "use bpe_dropout for bpe, unigram_sampling for unigram, or leave it out"
+            )
 
 
 def make_augmenters(datasets: Sequence[Dataset], section: StreamSection, *, seed: int) -> list[Augmenter | None]:

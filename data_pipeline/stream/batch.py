@@ -92,11 +92,6 @@ class Ragged:
         return Ragged(self.pieces, self.starts[numbers], self.lengths[numbers])
 
 
-def round_up(length: int, multiple: int) -> int:
-    """The least multiple of `multiple` that is not below `length`."""
-    return -(-length // multiple) * multiple
-
-
 def collate(
     lane: int,
     pair_ids: Ids,
@@ -118,7 +113,6 @@ def collate(
         dataset: number of the dataset in the mixture.
         is_augmented: see MicroBatch.
     """
-    assert len(pair_ids) == len(sources) == len(targets) > 0
     target_output = _pad(targets, length_multiple)
     target_input = np.empty_like(target_output)
     target_input[:, 0] = BOS_ID
@@ -138,7 +132,7 @@ def collate(
 
 def _pad(rows: Ragged, multiple: int) -> Ids:
     """(B, longest + 1 rounded up): each row with EOS, then padding."""
-    columns = np.arange(round_up(int(rows.lengths.max()) + 1, multiple))
+    columns = np.arange(-(-(int(rows.lengths.max()) + 1) // multiple) * multiple)
     lengths = rows.lengths[:, None]
     pieces = rows.pieces if len(rows.pieces) else np.zeros(1, dtype=np.uint16)
     padded = pieces.take(rows.starts[:, None] + columns, mode="clip").astype(np.int64)

@@ -1,27 +1,22 @@
 """Lanes: windows in memory and their micro-batches one after the other, in this process or in one of their own."""
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from data_pipeline.order.mixture import PARTS
 from data_pipeline.order.state import LaneCursor
 from data_pipeline.order.stream_plan import LanePass, StreamPlan
-from data_pipeline.order.windows import WindowPlan
-from data_pipeline.prepared.dataset import Block, Dataset
+from data_pipeline.order.windows import Integers, WindowPlan
+from data_pipeline.prepared.dataset import Block, Dataset, Pieces
 from data_pipeline.prepared.index import DataError
 from data_pipeline.stream.augment import Augmenter, make_augmenters
 from data_pipeline.stream.batch import MicroBatch, Ragged, collate
 from data_pipeline.stream.phase_data import PhaseData, make_plans
 from data_pipeline.stream.prefetch import Background
-
-Integers = NDArray[np.int64]
-Pieces = NDArray[np.unsignedinteger]
 
 CACHE_BYTES = 64 << 20
 BLOCKS_AT_ONCE = 8
@@ -92,8 +87,7 @@ def read_pairs(blocks: BlockReader, pairs: Integers) -> tuple[Ragged, Ragged]:
     return source, target
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(NamedTuple):
     """An update of some lanes."""
 
     micro_batches: dict[int, MicroBatch] | None
@@ -102,8 +96,7 @@ class Fetched:
     """By lane, after this update."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneStreamSpec:
+class LaneStreamSpec(NamedTuple):
     """What is needed to make the updates of some lanes."""
 
     phase: PhaseData
@@ -115,8 +108,7 @@ class LaneStreamSpec:
     """By lane, where to go on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(NamedTuple):
     """A dataset as the lanes of a rank read it."""
 
     number: int
@@ -125,11 +117,10 @@ class Source:
     """The id of its first pair: pairs of the run's datasets before it."""
     plan: StreamPlan
     blocks: BlockReader
-    augmenter: Augmenter | None = None
+    augmenter: Augmenter | None
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """A window in memory."""
 
     num_windows: int
@@ -159,7 +150,7 @@ def lane_updates(spec: LaneStreamSpec, places: Sequence[tuple[str, str]]) -> Ite
         if dataset.fingerprint != fingerprint:
             raise DataError(f"{location}: was replaced while it was read; start again")
     plans = make_plans(datasets, phase.section, phase.mixture, seed=phase.seed)
-    yield from updates(dataclasses.replace(spec, phase=dataclasses.replace(phase, datasets=datasets, plans=plans)))
+    yield from updates(spec._replace(phase=phase._replace(datasets=datasets, plans=plans)))
 
 
 def updates(spec: LaneStreamSpec) -> Iterator[Fetched]:

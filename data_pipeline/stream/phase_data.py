@@ -7,7 +7,7 @@ any number of ranks, and a weight up to 1 is exact in fp32, by which the device 
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,11 @@ def find_weights(dataset: Dataset, weight: float | str) -> tuple[PairWeights, bo
         is_weight = (part >= 0) & (part <= MOST_WEIGHT)  # NaN is neither
         if not is_weight.all():
             first = int(np.argmin(is_weight))
-            raise UserError(_refusal(dataset, weight, begin + first, float(part[first])))
+            raise UserError(
+                f"stream.datasets: loss_weight {weight} of {dataset.location}: pair {begin + first} has "
+                f"{part[first]:g}; allowed is 0 to {MOST_WEIGHT} for every pair: prepare a score that is a weight, or "
+                f"drop what has none (prepare.filters=[{{kind: threshold, score: {weight}, at_least: 0}}])"
+            )
         has_weight |= bool(in_units(part).any())
     return table, has_weight
 
@@ -65,18 +69,7 @@ def in_units(weights: NDArray[np.floating] | np.floating) -> Ids:
     return units
 
 
-def _refusal(dataset: Dataset, name: str, pair: int, score: float) -> str:
-    where = f"stream.datasets: loss_weight {name} of {dataset.location}: pair {pair}"
-    if np.isnan(score):
-        return (
-            f"{where} has no such score; prepare the dataset with prepare.filters=[{{kind: threshold, score: {name}, "
-            "at_least: 0}], or give every pair one"
-        )
-    return f"{where} has {score:g}; allowed is 0 to {MOST_WEIGHT}: prepare a score that is a weight"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamPhase:
+class StreamPhase(NamedTuple):
     """What a phase of a run reads."""
 
     numbers: Sequence[int]
@@ -89,8 +82,7 @@ class StreamPhase:
     """Of its datasets' pairs, `DatasetSource.loss_weight`; empty: none has any."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseData:
+class PhaseData(NamedTuple):
     """A phase that is planned."""
 
     number: int
@@ -107,8 +99,6 @@ class PhaseData:
     """Seed of its order and its modifiers. In two phases the same pass over a dataset has two orders."""
     augment: int | None
     """Hash of the modifiers' settings, `settings_number`; None where there are none."""
-    num_dropped: int
-    """Pairs that no micro-batch can hold."""
     pair_weights: Mapping[int, PairWeights]
     """By number of the dataset among all of the run; of those that have weights."""
 
@@ -144,7 +134,8 @@ class PhaseData:
         )
         seed = int(random_bits(1, seed, Purpose.PHASE, number)[0]) if number else seed
         plans = make_plans(own, phase.section, mixture, seed=seed)
-        dropped = [_check_sizes(d, plan, phase.section) for d, plan in zip(own, plans, strict=True)]
+        for dataset, plan in zip(own, plans, strict=True):
+            _check_sizes(dataset, plan, phase.section)
         make_augmenters(own, phase.section, seed=seed)  # refuses what cannot be, before anything is trained
         return cls(
             number=number,
@@ -156,7 +147,6 @@ class PhaseData:
             plans=plans,
             seed=seed,
             augment=settings_number(phase.section, len(own)),
-            num_dropped=sum(dropped),
             pair_weights=_pair_weights(phase, own),
         )
 
@@ -191,15 +181,15 @@ def check_tokenizers(datasets: Sequence[Dataset]) -> None:
             )
 
 
-def _check_sizes(dataset: Dataset, plan: StreamPlan, section: StreamSection) -> int:
-    """The number of pairs that fit no micro-batch.
+def _check_sizes(dataset: Dataset, plan: StreamPlan, section: StreamSection) -> None:
+    """Look for pairs that fit no micro-batch.
 
     Raises:
         UserError: there are some and they are refused, or there is nothing else.
     """
     count, first = plan.oversized()
     if first is None:
-        return 0
+        return
     padded = plan.budget.padded(dataset.lengths[first : first + 1])[0].tolist()
     side = "source" if padded[0] > section.source_tokens else "target"
     needed, budget = padded[side == "target"], getattr(section, f"{side}_tokens")
@@ -209,7 +199,6 @@ def _check_sizes(dataset: Dataset, plan: StreamPlan, section: StreamSection) -> 
         raise UserError(f"{what}{others}; allowed is {needed} or more, or stream.on_oversized_pair=drop")
     if count == dataset.num_pairs:
         raise UserError(f"{what}, and no other pair fits; raise the budget")
-    return count
 
 
 def make_plans(datasets: Sequence[Dataset], section: StreamSection, mixture: Mixture, *, seed: int) -> list[StreamPlan]:

@@ -1,6 +1,5 @@
 """The canonical stream of one rank: the same updates at any world size, from any point on."""
 
-import dataclasses
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -200,7 +199,7 @@ class StreamReader:
         streams: list[Prefetch[Fetched]] = []
         phase, section = self._phase, self._phase.section
         places = [(dataset.location, dataset.fingerprint) for dataset in phase.datasets]
-        bare = dataclasses.replace(phase, datasets=(), plans=[], pair_weights={})
+        bare = phase._replace(datasets=(), plans=[], pair_weights={})
         for number in range(self._num_streams):
             spec = LaneStreamSpec(
                 phase=bare if section.workers else phase,

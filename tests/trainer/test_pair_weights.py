@@ -77,7 +77,7 @@ def test_nothing_left_to_train_on_ends_the_run(
 @pytest.mark.parametrize(
     ("weight", "said"),
     [
-        ("holes", "loss_weight holes of .*A: pair 17 has no such score; .*prepare.filters"),
+        ("holes", "loss_weight holes of .*A: pair 17 has nan; .*prepare.filters"),
         ("log", r"loss_weight log of .*A: pair \d+ has -.*; allowed is 0 to 1000"),
         ("none", "loss_weight of .*A: every pair has weight 0"),
         ("0", "loss_weight of .*A: every pair has weight 0"),

@@ -5,7 +5,6 @@ import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 from xml.etree import ElementTree
 
 from typing_extensions import override
@@ -19,6 +18,8 @@ MAX_UNIT_CHARACTERS = 4 << 20
 """Most characters of a file between the ends of two units."""
 CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 """Elements within a segment whose content is another program's markup, and no text."""
+Unit = tuple[list[tuple[str, str]], dict[str, str]]
+"""A `tu`: codes of languages with texts, and texts of `prop` by type."""
 NO_XML = LeftOut("units that are no XML")
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 PLACEHOLDER = "\ufffc"
@@ -48,7 +49,8 @@ class Tmx(Reader):
             if unit is None:
                 yield NO_XML
                 continue
-            codes = tuple(code for code, _ in unit.translations)
+            translations, properties = unit
+            codes = tuple(code for code, _ in translations)
             places = [_places(language, codes) for language in wanted]
             if not all(places):
                 seen.update(codes if len(seen) < MAX_NAMES else ())
@@ -57,8 +59,8 @@ class Tmx(Reader):
             for language, [_, *others] in zip(wanted, places, strict=True):
                 yield from (LeftOut(f"further translations of a unit into {language}") for _ in others)
             has_pair = True
-            sides = [unit.translations[first][1] for first, *_ in places]
-            yield [*sides, *(unit.properties.get(field, "") for field in files.further)]
+            sides = [translations[first][1] for first, *_ in places]
+            yield [*sides, *(properties.get(field, "") for field in files.further)]
         if not has_pair:
             raise UserError(
                 f"{path}: has no unit with {wanted[0]} and {wanted[1]}; its languages: {listed(sorted(seen))} "
@@ -73,16 +75,7 @@ def _places(language: str, codes: tuple[str, ...]) -> list[int]:
     return [number for number, code in enumerate(codes) if code in same]
 
 
-class TranslationUnit(NamedTuple):
-    """A `tu`."""
-
-    translations: list[tuple[str, str]]
-    """Code of the language, and text."""
-    properties: dict[str, str]
-    """Texts of `prop` by type."""
-
-
-def read_units(path: Path) -> Iterator[TranslationUnit | None]:
+def read_units(path: Path) -> Iterator[Unit | None]:
     """The units of a file with their translations, in constant memory; None for one that is no XML.
 
     Each unit is parsed by itself, so that a bad character spoils no other, and knows no entities of the file's own.
@@ -122,7 +115,7 @@ def _decoded(path: Path) -> Iterator[str]:
     yield from map(decoder.decode, blocks)
 
 
-def _unit_of(text: str) -> TranslationUnit | None:
+def _unit_of(text: str) -> Unit | None:
     if "\ufffd" in text:
         return None
     try:
@@ -135,7 +128,7 @@ def _unit_of(text: str) -> TranslationUnit | None:
     except (ElementTree.ParseError, ValueError, RecursionError):
         return None
     properties = [(one.get("type", ""), _on_one_line("".join(one.itertext()))) for one in element.iter("prop")]
-    return TranslationUnit(translations, dict(reversed(properties)))  # of one type, the first
+    return translations, dict(reversed(properties))  # of one type, the first
 
 
 def _texts(element: ElementTree.Element) -> Iterator[str]:

@@ -29,6 +29,7 @@ ADDRESS = re.compile(
 """URLs and e-mail addresses, without the punctuation behind them."""
 _CODE = re.compile(f"{MARKUP.pattern}|{ADDRESS.pattern}", re.VERBOSE)
 _SIGN = re.compile(r"[\d<>{}%@\\/_=#$&*|~^+]|[.:](?=[^\W\d_])")
+"""What words of a language have not: brackets of tags, a digit, a dot before a letter."""
 _NOISE = "".join(
     [
         *(chr(n) for n in range(0x21, 0x7F)),
@@ -38,7 +39,6 @@ _NOISE = "".join(
 )
 Length = Annotated[int, Field(gt=0, le=256)]
 """Words or letters of random text: a longer line would fit no micro-batch, and each letter is drawn by itself."""
-_ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
 
 def code_spans(text: str) -> Iterator[tuple[int, int]]:
@@ -54,11 +54,6 @@ def words(text: str) -> list[tuple[str, bool]]:
         flagged.append((word, any(start < behind and before < end for before, behind in spans)))
         start = end + 1
     return flagged
-
-
-def looks_odd(word: str) -> bool:
-    """Whether a word has what words of a language have not: brackets of tags, a digit, a dot before a letter."""
-    return _SIGN.search(word) is not None
 
 
 def around_code(text: str, change: Callable[[str], str]) -> str:
@@ -139,19 +134,12 @@ class Merge(MergingModifier):
         return f"{pair[0]} {neighbour[0]}", f"{pair[1]} {neighbour[1]}"
 
 
-def _neighbours() -> dict[str, str]:
-    """Letters beside each on a QWERTY keyboard: in its row, and below and above it."""
-    neighbours: dict[str, str] = {}
-    for number, row in enumerate(_ROWS):
-        for place, letter in enumerate(row):
-            beside = row[max(place - 1, 0) : place] + row[place + 1 : place + 2]
-            above = _ROWS[number - 1][place : place + 2] if number else ""
-            below = _ROWS[number + 1][max(place - 1, 0) : place + 1] if number + 1 < len(_ROWS) else ""
-            neighbours[letter] = beside + above + below
-    return neighbours
-
-
-NEIGHBOURS = _neighbours()
+NEIGHBOURS = {
+    letter: row[max(place - 1, 0) : place] + row[place + 1 : place + 2]
+    for row in ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+    for place, letter in enumerate(row)
+}
+"""Letters beside each in its row of a keyboard."""
 
 
 @component("modifier", "typos")
@@ -175,7 +163,7 @@ class Typos(TextModifier):
 
 def _is_odd(word: str) -> bool:
     """Whether a word must stay. One that has no error for want of letters counts among the others."""
-    return sum(map(str.isalpha, word)) > 1 and looks_odd(word)
+    return sum(map(str.isalpha, word)) > 1 and _SIGN.search(word) is not None
 
 
 def mistyped(word: str, draws: Draws) -> str:

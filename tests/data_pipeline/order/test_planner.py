@@ -25,19 +25,12 @@ def epoch(plan: StreamPlan, pass_: int = 0) -> list[list[list[int]]]:
     return [[m.tolist() for m in plan.micro_batches(pass_, lane)] for lane in range(plan.num_lanes)]
 
 
-def test_the_largest_unit_that_leaves_eight_is_dealt() -> None:
+def test_blocks_are_dealt_where_each_lane_gets_eight() -> None:
     lengths = random_lengths(4096, 1)
     by_block = lengths.reshape(256, 16, 2).sum(axis=(1, 2), dtype=np.int64)
-    blocks, first_blocks = Units(np.arange(0, 4097, 16), by_block), np.arange(0, 256, 8)
-    for num_lanes, window, units in [
-        (4, 4096, 32),
-        (5, 4096, 256),
-        (32, 4096, 256),
-        (33, 4096, 4096),
-        (4, 127, 256),
-        (4, 15, 4096),
-    ]:
-        chosen = choose_units(blocks, first_blocks, lengths, num_lanes=num_lanes, window_pairs=window)
+    blocks = Units(np.arange(0, 4097, 16), by_block)
+    for num_lanes, window, units in [(4, 4096, 256), (32, 4096, 256), (33, 4096, 4096), (4, 16, 256), (4, 15, 4096)]:
+        chosen = choose_units(blocks, lengths, num_lanes=num_lanes, window_pairs=window)
         assert chosen.bounds.tolist() == list(range(0, 4097, 4096 // units))
         assert chosen.tokens.tolist() == lengths.reshape(units, -1).sum(axis=1, dtype=np.int64).tolist()
 

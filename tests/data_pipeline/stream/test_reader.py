@@ -140,7 +140,6 @@ def test_pairs_that_never_fit(corpus: Callable[..., PrepareSection], tmp_path: P
     ):
         open_readers([dataset], small)
     readers = open_readers([dataset], dataclasses.replace(small, on_oversized_pair="drop"))
-    assert readers[0].phase.num_dropped == 2
     used = [pair for _, pairs in ids_of(read_epoch(readers)) for pair in pairs]
     assert sorted(used) == [n for n in range(60) if n not in too_long]
     close(readers)

@@ -1,6 +1,5 @@
 """Every format in spans: all pairs, in any number of them, by chunk and by row, in the memory of a span."""
 
-import dataclasses
 import json
 import pickle
 import tracemalloc
@@ -44,7 +43,7 @@ def test_every_format(tmp_path: Path, form: str, suffix: str) -> None:
             assert unit.is_seekable == (form in LINES and not suffix)
             assert raw.num_pairs == span.pairs
             assert pickle.loads(pickle.dumps(raw)) == raw
-            assert TypeAdapter(Span).validate_json(json.dumps(dataclasses.asdict(span))) == span
+            assert TypeAdapter(Span).validate_json(json.dumps(span)) == span
             if unit.is_seekable:
                 assert pickle.loads(pickle.dumps(unit)).read(span) == raw
 
@@ -94,7 +93,6 @@ def test_any_text_by_span_by_chunk_and_by_row(
 def test_spans_of_long_lines_have_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
     monkeypatch.setattr(corpus, "MAX_SPAN_BYTES", 1000)
     monkeypatch.setattr(lines, "BLOCK_BYTES", 200)
-    monkeypatch.setattr(lines, "PIECE_BYTES", 200)
     pairs = [(f"{n}" + "x" * (n * 7 % 300), f"{n}" + "y" * (n * 11 % 150)) for n in range(200)]
     files = write(tmp_path, "text", pairs, suffix)
     found = spans_of(files, tmp_path, 50)
