@@ -1,7 +1,6 @@
 """`zeromt evaluate`: corpus scores of a run on any test set, as JSON with signatures."""
 
 import contextlib
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -105,7 +104,7 @@ def _of_set(engine: Engine, text: SetText, wanted: Wanted, *, is_of_files: bool)
     pairs = len(text.sources)
     speed = round(pairs / max(done.seconds, 1e-3), 2)
     work = {"pairs": pairs, "seconds": round(done.seconds, 2), "sentences_per_second": speed}
-    return dataclasses.replace(done, figures={**about, **done.figures, **work})
+    return done._replace(figures={**about, **done.figures, **work})
 
 
 def _settings(engine: Engine) -> dict[str, Any]:

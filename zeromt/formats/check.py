@@ -1,8 +1,8 @@
 """The check of an export: its logits are compared with the model's, on real sentences if there are some."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,16 +29,14 @@ class ExportError(UserError):
     """A model computes something else in another program."""
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Text:
+class Text(NamedTuple):
     """Sentences with their references."""
 
     sources: list[str]
     references: list[str]
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """Pairs of ids to compute logits for; sources end with EOS, targets begin with BOS."""
 
     sources: list[list[int]]

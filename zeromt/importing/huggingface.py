@@ -8,9 +8,8 @@ never loaded.
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,8 +49,7 @@ _LINES = ["A dog, 12 dogs.", "The house on the left was sold last year."]
 _SHOWN = 3
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Loaded:
+class Loaded(NamedTuple):
     """The contents of a checkpoint."""
 
     model: Transformer

@@ -7,9 +7,8 @@ such as `>>fra<<`. Every row has a piece, so that a softmax is over the same log
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sentencepiece import sentencepiece_model_pb2
 
@@ -25,8 +24,7 @@ _UNUSED_MARKS = ("<mask>", "<eop>", "<eod>")
 _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Side:
+class Side(NamedTuple):
     """One side's vocabulary."""
 
     model: bytes
@@ -37,8 +35,7 @@ class Side:
     """Pieces that their model cannot generate, because another piece has the same row."""
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Vocabularies:
+class Vocabularies(NamedTuple):
     """Both sides'."""
 
     tokenizer: Tokenizer

@@ -3,8 +3,9 @@
 import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from configs import RunConfig, UserError, load_saved
 from data_pipeline.order.state import StreamState
@@ -21,8 +22,7 @@ from trainer.runs.metrics_file import read_lines, whole
 from trainer.spikes import is_skipped
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class FoundUpdate:
+class FoundUpdate(NamedTuple):
     """An update of a run."""
 
     step: int

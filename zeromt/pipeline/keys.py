@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from configs.errors import UserError
 from configs.process.files import disk_errors, explain, inside
@@ -64,8 +64,7 @@ class Record:
             inside.write_bytes(file, f"{json.dumps(asdict(self), indent=1)}\n".encode(), sync=True)
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """Whether a step runs, and why."""
 
     runs: bool

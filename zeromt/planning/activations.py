@@ -5,7 +5,7 @@ terms are those of our layers. Attention is fused, so activations grow linearly 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from configs import ModelSection
 from model.flops import BatchShape, Vocabularies
@@ -20,8 +20,7 @@ def gpu(precision: str) -> Storage:
     return Storage(element=ELEMENT[precision], mask=1, has_rms_norm=True)
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Activations:
+class Activations(NamedTuple):
     """Activation memory of one micro-batch, in bytes."""
 
     kept: Mapping[str, int]

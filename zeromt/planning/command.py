@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from configs import RunConfig, UserError, load_run
 from configs.process.files import is_file, naming
@@ -33,8 +33,7 @@ FASTER = 1.1
 GIB = 1 << 30
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Cluster:
+class Cluster(NamedTuple):
     """The cluster that a run is planned for."""
 
     nodes: int = 1

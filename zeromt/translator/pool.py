@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -81,7 +80,7 @@ class Pool:
                     columns = zip(*(answer.lines for answer in answers), strict=True)
                     lines = [next((line for line in column if line is not None), None) for column in columns]
                     on_lines(len(lines))
-                    yield replace(answers[0], lines=lines)
+                    yield answers[0]._replace(lines=lines)
 
     def close(self) -> None:
         """Kill the processes, whatever they are doing."""

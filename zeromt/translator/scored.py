@@ -4,8 +4,7 @@ import math
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from configs import EvaluationSection, HeldOutSection, UserError
 from configs.components import Metric, ScoredText, make
@@ -25,8 +24,7 @@ _COMMAND = re.compile(r"""\{(?!.*\bkind["']?\s*:).*\bcommand["']?\s*:""", re.DOT
 _LOOP = re.compile(r"(?<!\S)(\S+(?: \S+){0,3})(?: \1){3}(?!\S)")
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """The metrics to score by."""
 
     metrics: Sequence[Metric] | None
@@ -116,12 +114,11 @@ def how_of(engine: Engine, text: SetText) -> How:
 
 def translated(engine: Engine, text: SetText, how: How) -> list[str]:
     """The translation of each line of a set as it is, without the run's modifiers, as in training."""
-    [found] = engine.translate([Chunk(sources=list(text.sources))], replace(how, modifies=False))
+    [found] = engine.translate([Chunk(sources=list(text.sources))], how._replace(modifies=False))
     return [translations[0].text for translations in found]
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Evaluated:
+class Evaluated(NamedTuple):
     """A set, translated and scored."""
 
     text: SetText

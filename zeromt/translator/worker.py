@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from configs import SearchSection
 from trainer.checkpoint.format import read_checkpoint
@@ -43,8 +43,7 @@ class Options:
     """None for one on each GPU or core."""
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class How:
+class How(NamedTuple):
     """How lines are translated."""
 
     section: SearchSection
@@ -56,30 +55,27 @@ class How:
     """Lines are as the run's modifiers want them, and translations as if those were not there."""
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Lines that are translated together."""
 
+    sources: list[str]
     first: int = 0
     """Number of the first line, from 0."""
-    sources: list[str]
     targets: list[str] | None = None
     """Translations to score, instead of translating."""
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Task:
+class Task(NamedTuple):
     """The texts of a chunk as the model gets them."""
 
     sources: list[str]
+    how: How
     targets: list[str] | None = None
     keys: list[int] | None = None
     """Seeds of each text's samples; by default their numbers."""
-    how: How
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """One process's part of a task's translations: None for the texts of the other processes."""
 
     lines: list[list[Translation] | None]
