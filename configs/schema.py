@@ -53,7 +53,7 @@ class EngineSection:
     offload_optimizer: bool = False
     """Keep fp32 master weights and moments in host memory (stages 1 to 3)."""
     zero_optimization: dict[str, Any] = field(default_factory=dict)
-    """Other keys of DeepSpeed's `zero_optimization`, which it checks when ranks start and at `launch --dry-run`."""
+    """Other keys of DeepSpeed's `zero_optimization`, checked at `train --check`, `launch --dry-run` and every start."""
     plain_deepspeed: bool = False
     """Apply none of the changes to DeepSpeed: slower at stages 1 and 2; what to compare with, or to fall back on. On
     CPUs it then compiles an operator, which takes minutes and a C++ compiler."""

@@ -25,6 +25,7 @@ def prepare(
     replace: bool,
     tokenizer_of: str | None,
     plugins: Sequence[str],
+    check: bool,
 ) -> int:
     """`zeromt prepare`: raw text -> tokenizer, shards and index; or one part of it, or the merge of all parts.
 
@@ -36,6 +37,9 @@ def prepare(
             folder = resolve("trainer.runs.parents:tokenizer_folder")(tokenizer_of)
             overrides = [*overrides, f"prepare.tokenizer.path={json.dumps(str(folder))}"]
         section = resolve("configs:load_run")(config, overrides, plugins=plugins).prepare
+        if check:
+            resolve("data_pipeline.preparation.spans:make_cleaner")(section, ())
+            return 0
         which = resolve("data_pipeline.preparation.prepare:Part")(*part) if part is not None else None
         run = resolve("data_pipeline.preparation.prepare:run")
         run(section, part=which, merge=merge, replace=replace)
@@ -50,6 +54,7 @@ def train(
     reset: str | None,
     parent: str | None,
     plugins: Sequence[str],
+    check: bool,
 ) -> int:
     """`zeromt train`: train in one process, or as one rank if torchrun started it.
 
@@ -65,6 +70,8 @@ def train(
         is_there = resolve("configs.process.files:is_file")(Path(run.prepare.output) / "index.json")
     if run.reads_prepared and is_there:
         resolve("launcher.start.datasets:check_datasets")(run, config, overrides, plugins, parent=parent)
+    if check:
+        return int(resolve("launcher.start.run_folder:check_in_child")(config, overrides, plugins))
     resolve("configs.process.signals:stop_request")()  # before torch is imported
     if is_main:
         resolve("launcher.start.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset, parent=parent)

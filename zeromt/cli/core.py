@@ -12,9 +12,20 @@ from launcher.options import node, running, slurm, values
 from launcher.options.parser import Command, Group, Parser, add_replace
 
 
+def _add_train(parser: Parser) -> None:
+    """Arguments of `zeromt train`."""
+    running.add_train(parser)
+    _add_check(parser)
+
+
+def _add_check(parser: Parser) -> None:
+    parser.add_argument("--check", action="store_true", help="only check the settings: exit code 0, or 2 with errors")
+
+
 def _add_prepare(parser: Parser) -> None:
     """Arguments of `zeromt prepare`."""
     running.add_config(parser)
+    _add_check(parser)
     which = parser.add_mutually_exclusive_group()
     parser.add_argument(
         "--part",
@@ -67,7 +78,7 @@ def commands() -> dict[str, Command]:
 _CORE: dict[str, Command] = {
     "prepare": Command(
         summary="prepare a corpus: raw text -> tokenizer, shards and index",
-        usage="CONFIG [--tokenizer-of RUN] [--part I/N | --merge] [section.key=value ...]",
+        usage="CONFIG [--check] [--tokenizer-of RUN] [--part I/N | --merge] [section.key=value ...]",
         add_arguments=_add_prepare,
         target="zeromt.cli.commands:prepare",
         computes=True,
@@ -75,8 +86,8 @@ _CORE: dict[str, Command] = {
     ),
     "train": Command(
         summary="train in one process, or as one rank if torchrun started it",
-        usage="CONFIG [--from RUN] [--fresh | --reset WHAT] [section.key=value ...]",
-        add_arguments=running.add_train,
+        usage="CONFIG [--check] [--from RUN] [--fresh | --reset WHAT] [section.key=value ...]",
+        add_arguments=_add_train,
         target="zeromt.cli.commands:train",
         computes=True,
         group="train",

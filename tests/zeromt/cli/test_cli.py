@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Refused
+from tests.conftest import Call, Refused
 from zeromt.cli import main as cli
 from zeromt.cli.main import main, parse
 
@@ -41,6 +41,18 @@ def test_bad_input_is_named(arguments: list[str], named: str, tmp_path: Path, re
     (tmp_path / "broken.yaml").write_text("a: [")
     assert refused(*arguments).startswith(named)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "wrong"),
+    [("prepare", "prepare.cleaning.source_scripts=[Lattin]"), ("train", "engine.zero_optimization.overlap_com=true")],
+)
+def test_settings_are_checked_alone(command: str, wrong: str, call: Call, tmp_path: Path) -> None:
+    """By the process that `launch --dry-run` asks, too, which knows torch and DeepSpeed."""
+    assert call(command, "debug", "--check").code == 0
+    done = call(command, "debug", "--check", wrong)
+    assert (done.code, f"zeromt: error: {wrong.partition('=')[0]}: " in done.err) == (2, True), done.err
+    assert not list(tmp_path.iterdir())
 
 
 def test_overrides_stand_anywhere() -> None:
