@@ -11,7 +11,7 @@ from configs.process.streams import note
 from launcher.machine.supervise import RankSupervisor
 from launcher.start.attempt import attempt, holding_run
 from launcher.start.ranks import Job, make_job, torchrun_command
-from launcher.start.run_folder import check_in_child
+from launcher.start.run_folder import check_in_child, remove_refused
 from trainer.runs.layout import STOP_FILE, newest_step
 
 
@@ -61,6 +61,7 @@ def launch(
         with holding_run(job):
             note(begin)
             code = _attempts(job, supervisor, max_restarts)
+        remove_refused(job.folder)
         supervisor.settle()
     return code
 

@@ -1,17 +1,20 @@
-"""What comes before a start: a run's folder made ready, a configuration checked. Does not import torch."""
+"""What comes before a start, and after one that was refused: a run's folder, a checked configuration. Without torch."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from configs import UserError
+from configs.plugins import COPIES
 from configs.process.files import exists, naming, put_aside
 from configs.process.files.inside import is_listed
 from configs.process.streams import note
-from trainer.runs.layout import LAUNCH_LOCK, RUN_LOCK, STOP_FILE
+from trainer.runs.layout import FAILURES, LAUNCH_LOCK, LOGS, RUN_LOCK, STATUS_FILE, STOP_FILE
 from trainer.runs.parents import check_beginning
 from trainer.runs.run_lock import RunLock, is_locked
+from trainer.runs.status import read_status
 
 
 def make_ready(name: str, *, fresh: bool, reset: str | None = None, parent: str | None = None) -> None:
@@ -51,6 +54,14 @@ def _replace(folder: Path) -> None:
     finally:
         for lock in locks:
             lock.release()
+
+
+def remove_refused(folder: Path) -> None:
+    """Remove the folder of a run that was refused before it began, if it has nothing but what such a start leaves."""
+    status = read_status(folder / STATUS_FILE)
+    left = {STATUS_FILE, RUN_LOCK, LAUNCH_LOCK, LOGS, FAILURES, COPIES}
+    if status is not None and status.state == "refused" and {path.name for path in folder.iterdir()} <= left:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_in_child(config: str, overrides: Sequence[str], plugins: Sequence[str]) -> int:

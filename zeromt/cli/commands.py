@@ -76,7 +76,11 @@ def train(
     if is_main:
         resolve("launcher.start.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset, parent=parent)
     given = {"reset": frozenset(reset.split(",") if reset else ()), "parent": parent, "plugins": plugins}
-    code = int(resolve("trainer.main:run")(config, list(overrides), **given))
+    try:
+        code = int(resolve("trainer.main:run")(config, list(overrides), **given))
+    finally:
+        if is_main:
+            resolve("launcher.start.run_folder:remove_refused")(Path(run.folder))
     return int(resolve("configs.process.with_torch:leave")(code))
 
 
