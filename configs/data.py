@@ -10,7 +10,7 @@ from pydantic import Field
 from configs.components import Choice, Filter, Modifier, Schedule, unknown
 from configs.components.data import order_problems
 from configs.corpus import CorpusFiles, ScoreName
-from configs.fields import STRICT, Count, Language, Name, NonNegativeFloat, PathText, Pattern, Positive, PositiveFloat
+from configs.fields import STRICT, Count, Language, Name, NonNegativeFloat, PathText, Positive, PositiveFloat
 from configs.languages import same_language
 
 Tag = Annotated[str, Field(pattern=r"^>>[^<>\s]{1,32}<<$")]
@@ -317,8 +317,6 @@ class PhaseSection:
     """Modifiers of the phase, instead of `stream.augment`; [] for none."""
     schedule: Annotated[Schedule | None, Choice("schedule", "inverse_sqrt", is_optional=True)] = None
     """A schedule that starts with the phase and peaks at `optimizer.lr`; by default the run's schedule continues."""
-    freeze: list[Pattern] | None = None
-    """What stays as it is in the phase, instead of `training.freeze`; [] for nothing."""
 
     def stream(self, of_run: StreamSection) -> StreamSection:
         """The section `stream` of the phase, given that of the run."""

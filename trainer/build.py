@@ -22,10 +22,11 @@ from data_pipeline.prepared.index import SourceEntry
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective
 from model.stepping import check_steps
+from model.trained import trained
 from trainer.checkpoint.format import SOURCES, TARGET_TAGS, Checkpoint
 from trainer.checkpoint.model_files import load_weights
 from trainer.checkpoint.newest import find_newest
-from trainer.checkpoint.resume import announce_changes, check_finished, check_identity, restore, resumed_from
+from trainer.checkpoint.resume import announce_changes, check_finished, check_identity, restore
 from trainer.checkpoint.save import RunIdentity, Saver
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import check_reset
@@ -113,7 +114,7 @@ def build(
         _check_resumed(checkpoint, named, datasets, reset)
     _check_left(named, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=skipped_ranges is not None)
     objective = partial(_objective, named, tokenizer, checkpoint, ancestry)
-    engine = _engine(named, objective(), checkpoint, precision, world, reset)
+    engine = _engine(named, objective(), precision, world)
     evaluator = Evaluator(named, tokenizer, held_out, world, precision, stop_requested)
     try:
         lengths = np.concatenate([dataset.sampled_lengths(SAMPLED_PAIRS) for dataset in datasets])
@@ -208,17 +209,9 @@ def _check_left(
         raise NothingToDo(limits, step=state.step)
 
 
-def _engine(
-    config: RunConfig,
-    objective: Objective,
-    checkpoint: Checkpoint | None,
-    precision: Precision,
-    world: World,
-    reset: frozenset[str] = frozenset(),
-) -> DeepSpeedEngine:
+def _engine(config: RunConfig, objective: Objective, precision: Precision, world: World) -> DeepSpeedEngine:
     """The model in its engine: DeepSpeed takes its fp32 masters from the weights that it has."""
     check_steps(objective.model)
-    trained = resumed_from(config, checkpoint, dict(objective.model.named_parameters()), reset)
     kernels = agreed_kernels(config.engine.kernels, precision, world)
     return DeepSpeedEngine(
         objective,
@@ -227,7 +220,7 @@ def _engine(
         precision=precision,
         device=world.device,
         ema_decay=config.training.ema_decay,
-        trained=trained,
+        trained=trained(config, dict(objective.model.named_parameters())),
     )
 
 

@@ -15,11 +15,8 @@ from model import Objective
 from model.loss import Loss
 from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.model_files import build_model
-from trainer.checkpoint.resume import note_trained, trained_at
 from trainer.checkpoint.state import PhaseState, TrainerState
 from trainer.context import RunContext
-from trainer.datasets import tokenizer_of
-from trainer.engines.retraining import retrain
 from trainer.evaluation.scores import current_plateau
 
 log = logging.getLogger(__name__)
@@ -93,25 +90,10 @@ def begin_next(run: RunContext, why: str) -> None:
     phase = config.phases[number]
     epoch, applied = run.updates.begin_phase(number), state.step - state.skipped_updates
     state.phase = PhaseState(number=number, name=phase.name, step=state.step, epoch=epoch, applied=applied)
-    with run.activities("setup"):
-        _retrain(run)
     state.recent_losses.clear()  # of other data: what is usual there may be a spike here, and the other way round
     run.metrics.event(state.step, {"event": "phase", **state.phase_figures(), "epoch": epoch, "reason": why})
     of = f"{number + 1} of {len(config.phases)}"
     log.info("step %d  phase %s (%s) begins with epoch %d: %s", state.step, phase.name, of, epoch, why)
-
-
-def _retrain(run: RunContext) -> None:
-    """Make the engine train what the present phase says, where that is another set of parameters than so far."""
-    config, state, engine = run.config, run.state, run.engine
-    names, number = engine.parameter_sizes(), None if state.phase is None else state.phase.number
-    now = trained_at(config, state, number, names)
-    if now.keys() == engine.trained.keys():
-        return
-    note_trained(state, engine.trained, now)
-    objective = new_objective(config, tokenizer_of(run.updates.reader.datasets))
-    num_steps = state.step - state.skipped_updates - state.schedule_start
-    retrain(engine, objective, trained_at(config, state, number, names), num_steps=num_steps)
 
 
 def new_objective(config: RunConfig, tokenizer: Tokenizer) -> Objective:

@@ -31,8 +31,8 @@ def test_one_in_a_file_outside(forked: Forked, tmp_path: Path) -> None:
     assert whole[-1]["loss"] < whole[0]["loss"] - 0.05, "it learns"
     other = forked.zeromt(*begin, "name=parts", "training.max_updates=9", cwd=tmp_path)
     assert other.code == 2
-    said = "optimizer.kind: adamw, the checkpoint has their_momentum; set optimizer.kind=their_momentum, or start with "
-    assert f"{said}another one by --reset optimizer" in other.err
+    said = "optimizer.kind: adamw, the checkpoint has their_momentum; set optimizer.kind=their_momentum, or begin with "
+    assert f"{said}new moments by --reset optimizer" in other.err
 
 
 @pytest.mark.parametrize(

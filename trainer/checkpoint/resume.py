@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from configs import ModelSection, Optimizer, OtherPluginError, RunConfig, UserError, load_saved
+from configs import OtherPluginError, RunConfig, UserError, load_saved
 from configs.reading.variables import dotted, leaves, saved_fields
 from data_pipeline.order.state import StreamState
 from data_pipeline.stream.reader import POSITION_SETTINGS, StreamReader
 from data_pipeline.tokenizer import Tokenizer
-from model import trained as patterns
 from model.flops import Vocabularies, parameters
 from model.parts import ModelPart
 from trainer.checkpoint.format import Checkpoint, CheckpointError
@@ -59,36 +58,6 @@ def check_identity(
             f"{'; '.join(differences)}; keep what {checkpoint.folder} was trained with, "
             "or give a new run another name (name=...)"
         )
-    _check_tokenizer(checkpoint, tokenizer)
-    if "optimizer" not in reset:
-        _check_optimizer(checkpoint, config.optimizer)
-    if "data" not in reset and (differences := _data(checkpoint, config, data_fingerprints)):
-        raise UserError(
-            f"{'; '.join(differences)}; keep what {checkpoint.folder} was trained with, "
-            "or go through the data from the beginning by --reset data"
-        )
-
-
-def _check_optimizer(checkpoint: Checkpoint, optimizer: Optimizer) -> None:
-    """Refuse another optimizer.
-
-    Raises:
-        UserError: it is another one.
-    """
-    kind = load_saved(checkpoint.folder / CONFIG, any_version=True).optimizer.kind
-    if optimizer.kind != kind:
-        raise UserError(
-            f"optimizer.kind: {optimizer.kind}, the checkpoint has {kind}; set "
-            f"optimizer.kind={kind}, or start with another one by --reset optimizer"
-        )
-
-
-def _check_tokenizer(checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
-    """Refuse another tokenizer than the checkpoint's.
-
-    Raises:
-        UserError: the run's datasets have another.
-    """
     trained_with = checkpoint.manifest["fingerprints"]["tokenizer"]
     if tokenizer.fingerprint != trained_with:
         raise UserError(
@@ -96,6 +65,32 @@ def _check_tokenizer(checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
             f"use the dataset that {checkpoint.folder} was trained on, data prepared with its tokenizer (zeromt "
             "prepare --tokenizer-of RUN), or a new run that begins with these weights (--from RUN, name=...)"
         )
+    if "optimizer" not in reset:
+        _check_optimizer(checkpoint, config)
+    if "data" not in reset and (differences := _data(checkpoint, config, data_fingerprints)):
+        raise UserError(
+            f"{'; '.join(differences)}; keep what {checkpoint.folder} was trained with, "
+            "or go through the data from the beginning by --reset data"
+        )
+
+
+def _check_optimizer(checkpoint: Checkpoint, config: RunConfig) -> None:
+    """Refuse another optimizer, and other parameters that it trains.
+
+    Raises:
+        UserError: naming the field.
+    """
+    saved = load_saved(checkpoint.folder / CONFIG, any_version=True)
+    kinds = config.optimizer.kind, saved.optimizer.kind
+    for field, (now, then) in {
+        "optimizer.kind": kinds,
+        "training.freeze": (config.training.freeze, saved.training.freeze),
+    }.items():
+        if now != then:
+            raise UserError(
+                f"{field}: {now}, the checkpoint has {then}; set {field}={then}, or begin with new moments by --reset "
+                "optimizer"
+            )
 
 
 def restore(
@@ -140,7 +135,6 @@ def restore(
     restore_optimizer(checkpoint, engine, num_steps=num_steps, reset="optimizer" in reset)
     if "optimizer" not in reset:
         engine.set_fp16_state(state.fp16)
-    state.trained_since = {n: since + state.schedule_start for n, since in engine.trained.items() if since}
     log.info(
         "resumed from %s: step %d, epoch %d, update %d", checkpoint.folder, state.step, reader.epoch, reader.update
     )
@@ -185,9 +179,7 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
     weights, moments, ema = (checkpoint.stored(kind) for kind in ("model", "optimizer", "ema"))
     if not moments and not reset:  # saved before the first update that was applied
         return
-    # what begins to be trained now has none
-    begins = {name for name, since in engine.trained.items() if reset or since == num_steps > 0}
-    names = [f"{k}/{name}" for name in engine.trained.keys() - begins for k in engine.moments[name]]
+    names = [] if reset else [f"{k}/{name}" for name in engine.trained for k in engine.moments[name]]
     if missing := sorted(name for name in names if name not in moments):
         raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the optimizer's state is missing")
     if engine.keeps_ema and (reset or not ema):
@@ -196,10 +188,8 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
         log.info("training.ema_decay is 0: the moving average in %s is dropped", checkpoint.folder)
 
     def moments_of(name: str) -> dict[str, Tensor]:
-        return {
-            key: torch.zeros(shape) if name in begins else moments[f"{key}/{name}"]
-            for key, shape in engine.moments[name].items()
-        }
+        shapes = engine.moments[name].items()
+        return {key: torch.zeros(shape) if reset else moments[f"{key}/{name}"] for key, shape in shapes}
 
     ema_of = (ema if ema and not reset else weights).__getitem__
     engine.load_moments(moments_of, weights.__getitem__, ema_of, num_steps=0 if reset else num_steps)
@@ -208,17 +198,15 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
 def architecture_differences(checkpoint: Checkpoint, config: RunConfig, *, name: str = "the checkpoint") -> list[str]:
     """The model's fields that differ in another configuration, one text each; it calls the other one `name`."""
     saved, now = load_saved(checkpoint.folder / CONFIG, any_version=True).model, config.model
-    free = SAME_WEIGHTS | (set() if _has_weights_of_positions(now) else {"max_positions"})
+    # the shape of a weight may depend on the longest sequence
+    shapes = [
+        parameters(dataclasses.replace(now, max_positions=longest), Vocabularies(source=1, target=1))
+        for longest in (1, 2)
+    ]
+    free = SAME_WEIGHTS | ({"max_positions"} if shapes[0] == shapes[1] else set())
     return [
         f"model.{field}: {value!r}, {name} has {other!r}" for field, value, other in _differences(now, saved, free, "")
     ]
-
-
-def _has_weights_of_positions(model: ModelSection) -> bool:
-    """Whether the shape of a weight depends on the longest sequence."""
-    models = [dataclasses.replace(model, max_positions=longest) for longest in (1, 2)]
-    one, other = (parameters(each, Vocabularies(source=1, target=1)) for each in models)
-    return one != other
 
 
 def _differences(now: Any, saved: Any, free: Collection[str], where: str) -> Iterator[tuple[str, Any, Any]]:
@@ -250,60 +238,6 @@ def _data(checkpoint: Checkpoint, config: RunConfig, fingerprints: Sequence[str]
         for name, value in order.items()
         if getattr(config.stream, name) != value
     ]
-
-
-def trained_at(config: RunConfig, state: TrainerState, phase: int | None, names: Collection[str]) -> dict[str, int]:
-    """What is trained, as in `Engine.trained`.
-
-    Args:
-        config: of the run.
-        state: `trained_since` has those of them that were frozen at first.
-        phase: number of the phase; None in a run without.
-        names: of all parameters.
-    """
-    return {
-        name: max(state.trained_since.get(name, 0) - state.schedule_start, 0)
-        for name in patterns.trained(config, phase, names)
-    }
-
-
-def note_trained(
-    state: TrainerState, before: Collection[str], now: Collection[str], *, has_moments: bool = True
-) -> None:
-    """Note since when what is trained now is trained.
-
-    Args:
-        state: of the run, between two updates.
-        before: names of what was trained until now.
-        now: of what is trained from now on.
-        has_moments: whether anything has moments yet.
-    """
-    applied = state.step - state.skipped_updates
-    since = {name: began for name, began in state.trained_since.items() if name in now and name in before}
-    state.trained_since = since | {name: applied for name in now if name not in before and has_moments}
-
-
-def resumed_from(
-    config: RunConfig, checkpoint: Checkpoint | None, names: Collection[str], reset: Collection[str]
-) -> dict[str, int]:
-    """What is trained, as in `Engine.trained`, when a run begins or goes on.
-
-    Args:
-        config: of the run as it is now.
-        checkpoint: that it goes on from, if any.
-        names: of all parameters.
-        reset: of `data` and `optimizer`, what begins anew.
-    """
-    state = TrainerState() if checkpoint is None else TrainerState.from_json(checkpoint.state()["trainer"])
-    saved = 0 if state.phase is None else state.phase.number
-    phase = None if not config.phases else 0 if "data" in reset else saved
-    if checkpoint is None or "optimizer" in reset:
-        return trained_at(config, TrainerState(), phase, names)
-    then = load_saved(checkpoint.folder / CONFIG, any_version=True)
-    before = patterns.trained(then, saved if then.phases else None, names)
-    now = patterns.trained(config, phase, names)
-    note_trained(state, before, now, has_moments=bool(checkpoint.stored("optimizer")))
-    return trained_at(config, state, phase, names)
 
 
 def announce_changes(config: RunConfig, checkpoint: Checkpoint, state: TrainerState) -> dict[str, tuple[Any, Any]]:

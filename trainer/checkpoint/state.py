@@ -66,8 +66,6 @@ class TrainerState:
     """(epoch, first update, last update) to skip, one entry per rewind."""
     phase: PhaseState | None = None
     """None in a run without phases."""
-    trained_since: dict[str, int] = field(default_factory=dict)
-    """Of parameters that were frozen at first: updates that had been applied when they began to be trained."""
 
     def note_outcome(self, *, applied: bool) -> None:
         """Count an update among the skipped ones, if it was not applied."""

@@ -19,8 +19,6 @@ Kept = Mapping[str, tuple[int, ...]]
 """Shapes of what is kept of a parameter, by their names."""
 STEP = "step"
 """The number of steps, in the state of most optimizers; the engine counts for it."""
-SINCE = "since"
-"""Key of a parameter group whose parameters were frozen at first, and of their states: `DeepSpeedEngine.trained`."""
 
 
 class OptimizerStates:
@@ -39,7 +37,8 @@ class OptimizerStates:
 
         Args:
             section: of the configuration.
-            groups: of parameters; those that keep tensors of other names get groups of their own.
+            groups: of parameters; those that keep tensors of other names get groups of their own, with these names as
+                `states`.
             kept: what the section says that it keeps of each parameter.
             stage: of ZeRO.
             precision: of the model; in fp32 stage 0 steps on the parameters themselves.
@@ -53,11 +52,15 @@ class OptimizerStates:
         """Whether what it keeps was compared with what it declares."""
         if not kept or not all(kept.values()):
             raise UserError(f"{self._what}: its `states` is empty; name at least one tensor that it keeps")
-        groups = by_states(groups, kept)
+        divided = [
+            {**group, "params": [p for p in group["params"] if tuple(kept[p]) == states], "states": states}
+            for group in groups
+            for states in self._kinds
+        ]
+        groups = [group for group in divided if group["params"]]
         self._kept = [kept[parameter] for group in groups for parameter in group["params"]] if stage == 0 else []
         with self._naming("cannot be built"):
             self.optimizer: torch.optim.Optimizer = section.build(groups)
-        self.optimizer.register_step_post_hook(_note_since)
         self._first = self._numbers()
         if self.optimizer.state and (stage, precision) != (0, "fp32"):
             raise UserError(
@@ -86,7 +89,7 @@ class OptimizerStates:
             tensor: {
                 key: tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
                 for key, value in state.items()
-                if key not in (STEP, SINCE, EMA) and value is not None
+                if key not in (STEP, EMA) and value is not None
             }
             for tensor, state in self.optimizer.state.items()
         }
@@ -104,13 +107,12 @@ class OptimizerStates:
             raise UserError(f"{self._what}: its steps change numbers of its groups, which a checkpoint would lack")
 
     def set_steps(self, num_steps: int) -> None:
-        """Set its own counter of steps, which bias corrections use; less of parameters that were frozen at first."""
+        """Set its own counter of steps, which bias corrections use."""
         for state in self.optimizer.state.values():
-            steps = max(num_steps - state.get(SINCE, 0), 0)
             if isinstance(state.get(STEP), Tensor):
-                state[STEP].fill_(steps)
+                state[STEP].fill_(num_steps)
             elif STEP in state:
-                state[STEP] = steps
+                state[STEP] = num_steps
 
     @property
     def have_begun(self) -> bool:
@@ -135,52 +137,24 @@ class OptimizerStates:
         return [{key: x for key, x in one.items() if isinstance(x, int | float) and key != "lr"} for one in groups]
 
 
-def _note_since(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-    """Note it in states: only in a step are a group's tensors there at every stage."""
-    for group in optimizer.param_groups:
-        for tensor in group["params"] if SINCE in group else ():
-            if tensor in optimizer.state:
-                optimizer.state[tensor][SINCE] = group[SINCE]
-
-
-def decay_groups(
-    model: nn.Module, weight_decay: float, since: Mapping[nn.Parameter, int], most_elements: int | None = None
-) -> list[dict[str, Any]]:
+def decay_groups(model: nn.Module, weight_decay: float, most_elements: int | None = None) -> list[dict[str, Any]]:
     """Groups of parameters: weight decay applies to matrices, not to norms and biases. None is empty.
 
     Args:
         model: whose parameters are trained, but for those without a gradient.
         weight_decay: of matrices.
-        since: by parameter; those that were frozen at first have groups of their own.
         most_elements: of a group of several parameters; None: any number. Cut from the end of the model on, where a
             backward pass begins.
     """
-    open_: dict[tuple[int, bool], dict[str, Any]] = {}
-    sizes: dict[tuple[int, bool], int] = {}
+    open_: dict[bool, dict[str, Any]] = {}
+    sizes = {True: 0, False: 0}
     groups: list[dict[str, Any]] = []
     for parameter in reversed([p for p in model.parameters() if p.requires_grad]):
-        kind = since[parameter], parameter.ndim >= 2
-        sizes[kind] = sizes.get(kind, 0) + parameter.numel()
-        if kind not in open_ or (most_elements is not None and sizes[kind] > most_elements):
-            own = {SINCE: kind[0]} if kind[0] else {}
-            open_[kind] = {"params": [], "weight_decay": weight_decay if kind[1] else 0.0, **own}
-            sizes[kind] = parameter.numel()
-            groups.append(open_[kind])
-        open_[kind]["params"].insert(0, parameter)
+        is_matrix = parameter.ndim >= 2
+        sizes[is_matrix] += parameter.numel()
+        if is_matrix not in open_ or (most_elements is not None and sizes[is_matrix] > most_elements):
+            open_[is_matrix] = {"params": [], "weight_decay": weight_decay if is_matrix else 0.0}
+            sizes[is_matrix] = parameter.numel()
+            groups.append(open_[is_matrix])
+        open_[is_matrix]["params"].insert(0, parameter)
     return groups[::-1]
-
-
-def by_states(groups: Sequence[Mapping[str, Any]], kept: Mapping[nn.Parameter, Kept]) -> list[dict[str, Any]]:
-    """The groups, divided by the names of what is kept of their parameters, which are a group's `states`.
-
-    Args:
-        groups: of parameters.
-        kept: of each parameter.
-    """
-    kinds = dict.fromkeys(tuple(shapes) for shapes in kept.values())
-    divided = [
-        {**group, "params": [p for p in group["params"] if tuple(kept[p]) == states], "states": states}
-        for group in groups
-        for states in kinds
-    ]
-    return [group for group in divided if group["params"]]

@@ -94,7 +94,7 @@ def settle_memory(
     for number, (config, engine.merged_lanes) in enumerate(trials):
         if number:
             log.info("too large: %s; the engine starts again with less", problem)
-            engine.renew(objective(), engine.trained)
+            engine.renew(objective())
             torch.cuda.empty_cache()
         if (problem := _problem(begin, "model", config, world)) is not None:
             raise UserError(problem)

@@ -13,7 +13,7 @@ from typing import Any
 from configs import RunConfig
 from configs.components.training import ALL_STAGES
 from model.flops import BatchShape, Vocabularies, parameters
-from model.trained import most_trained
+from model.trained import trained
 from zeromt.planning.activations import ELEMENT, activations, gpu, output_bytes
 
 FLOAT = 4
@@ -87,15 +87,15 @@ class MemoryModel:
         self.config, self.vocabularies, self.precision = config, vocabularies, precision
         self.parameters = parameters(config.model, vocabularies)
         self.num_parameters = sum(p.size for p in self.parameters)
-        names = most_trained(config, self.parameters)
-        trained = [p for p in self.parameters if p.name in names]
-        self.num_trained = sum(p.size for p in trained)
+        names = trained(config)
+        ours = [p for p in self.parameters if p.name in names]
+        self.num_trained = sum(p.size for p in ours)
         states_of = config.optimizer.states_of
-        states = sum(math.prod(shape) for p in trained for shape in states_of(p.name, p.shape).values())
+        states = sum(math.prod(shape) for p in ours for shape in states_of(p.name, p.shape).values())
         average = self.num_trained if config.training.ema_decay else 0
         self.num_states = states + average
         """Numbers that the optimizer keeps besides the weights that it trains, and their moving average."""
-        self._largest = max(p.size for p in trained)
+        self._largest = max(p.size for p in ours)
 
     def stage(self, setting: Setting) -> int:
         """The stage that runs: in half precision 1 for 0."""

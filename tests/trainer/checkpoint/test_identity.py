@@ -79,6 +79,12 @@ def test_other_data_are_refused_unless_they_begin_anew(
     assert not refused(*overrides, data=data, reset=("data",))
 
 
+def test_other_parameters_are_trained_with_new_moments_alone(refused: Refused) -> None:
+    said = refused("training.freeze=[encoder]")
+    assert "training.freeze: ['encoder'], the checkpoint has []; set training.freeze=[], or begin with new" in said
+    assert not refused("training.freeze=[encoder]", reset=("optimizer",))
+
+
 def go_on_or_begin_anew(world: World) -> None:
     engine = make_engine(2, "bf16", world)
     train(engine, world, updates=3)

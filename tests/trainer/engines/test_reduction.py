@@ -45,7 +45,7 @@ def reduce_with(world: World, dtype: torch.dtype, each: bool, most: int, wire: W
     """Reduce gradients of which each rank lacks others; what was sent, update by update."""
     model = model_of(dtype)
     parameters = list(model.parameters())
-    buckets = [group["params"] for group in decay_groups(model, 0.0, dict.fromkeys(parameters, 0), most)]
+    buckets = [group["params"] for group in decay_groups(model, 0.0, most)]
     parts = [-(-sum(p.numel() for p in bucket) // (2 * world.size)) * 2 for bucket in buckets]  # as DeepSpeed cuts
     in_place = dtype != torch.float32 and not each
     places = {p: n for n, p in enumerate(parameters)}

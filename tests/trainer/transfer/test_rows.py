@@ -93,7 +93,7 @@ def test_new_rows_that_stay_random_are_warned_of(
     child = build_model(section, new, seed=7)
     ancestry.fill(child, new)
     sizes = {name: p.numel() for name, p in child.named_parameters()}
-    trained = {name: 0 for name in sizes if name not in frozen}
+    trained = [name for name in sizes if name not in frozen]
     engine: Any = SimpleNamespace(
         parameter_sizes=lambda: sizes, trained=trained, moments={}, load_moments=lambda *_, **__: None
     )

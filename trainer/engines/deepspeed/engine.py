@@ -5,7 +5,7 @@ import gc
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import deepspeed
@@ -44,9 +44,8 @@ class DeepSpeedEngine:
     """Layout of the batches that it is to be given: the first possible until `settle_attention` says otherwise."""
     moments: Mapping[str, Mapping[str, tuple[int, ...]]]
     """By each parameter's name: shapes of what the optimizer keeps of it, by their names; none where it is frozen."""
-    trained: Mapping[str, int]
-    """By the name of each parameter that is trained: steps of the optimizer before its own first one; it was frozen
-    until then, and bias corrections count from there. The others are frozen: they have no moments, and their average is
+    trained: Collection[str]
+    """Names of the parameters that are trained. The others are frozen: they have no moments, and their average is
     themselves."""
 
     def __init__(
@@ -58,7 +57,7 @@ class DeepSpeedEngine:
         precision: Precision,
         device: torch.device,
         ema_decay: float = 0.0,
-        trained: Mapping[str, int] | None = None,
+        trained: Collection[str] | None = None,
     ) -> None:
         """Wrap the model.
 
@@ -69,7 +68,7 @@ class DeepSpeedEngine:
             precision: of the model.
             device: to train on.
             ema_decay: of the weights' moving average; 0: none.
-            trained: see the attribute; None: all parameters, from the first step on.
+            trained: see the attribute; None: all parameters.
         """
         self.device = device
         self.precision = precision
@@ -87,66 +86,54 @@ class DeepSpeedEngine:
             patches.time_out_groups(timedelta(minutes=section.communication_timeout_minutes))
         else:
             self._section = dataclasses.replace(self._section, plain_deepspeed=True)
-        self._wrap(objective, trained)
+        self.trained = [name for name, _ in objective.model.named_parameters()] if trained is None else trained
+        self._wrap(objective)
         self.layout_kind, self.why_padded = first_possible(self.layouts)
         """And why rows are padded, where the kernels could pack them; else empty."""
         self.merged_lanes = 1
         """Lanes of a rank in one batch, until `settle_memory` says otherwise."""
 
-    def _wrap(self, objective: Objective, trained: Mapping[str, int] | None) -> None:
-        """Make the optimizer and DeepSpeed's engine; for the arguments see `__init__`."""
+    def _wrap(self, objective: Objective) -> None:
+        """Make the optimizer and DeepSpeed's engine around a model with its weights."""
         section, device, precision = self._section, self.device, self.precision
         if "LOCAL_RANK" not in os.environ:  # DeepSpeed reads it even if no launcher set it, stage 3 while it trains
             os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         parameters = dict(objective.model.named_parameters())
-        self.trained = dict.fromkeys(parameters, 0) if trained is None else trained
         frozen = {name: parameter for name, parameter in parameters.items() if name not in self.trained}
         self._frozen = FrozenWeights(frozen, precision, device)
         use_kernels(objective, device, section.kernels)
         self.layouts = objective.layouts(device, DTYPES[precision])
         self._is_fresh = True
         objective.to(device)
-        self._optimize(objective, {parameters[name]: since for name, since in self.trained.items()}, parameters)
+        optimizer = self._optimizer
+        groups = decay_groups(objective, optimizer.weight_decay, early_bucket_elements(section))
+        kept = {name: optimizer.states_of(name, tuple(parameters[name].shape)) for name in self.trained}
+        of_parameters = {parameters[name]: shapes for name, shapes in kept.items()}
+        self.moments = {name: kept.get(name, {}) for name in parameters}
+        # at a rate of 0, because stage 0 in bf16 takes a dummy step while it initialises
+        self._states = OptimizerStates(optimizer, groups, of_parameters, stage=section.zero_stage, precision=precision)
+        self._average = WeightAverage(self._states.optimizer, self._ema_decay)
         self._last: StepResult | None = None
         self._factor, self._gradient_scale = torch.zeros((), device=device), torch.zeros((), device=device)
         self._factor_told = 0.0
         if section.zero_stage == 3:
             prepare_for_stage_3(objective)
         config = deepspeed_config(
-            section, precision=precision, clip_norm=self._optimizer.clip_norm, world_size=dist.get_world_size()
+            section, precision=precision, clip_norm=optimizer.clip_norm, world_size=dist.get_world_size()
         )
         self._engine, *_ = deepspeed.initialize(
             model=objective, optimizer=self._states.optimizer, config=config, dist_init_required=False
         )
-        self._stage = STAGES[section.zero_stage](self._engine, section, precision, device, self._optimizer.clip_norm)
-        if self._optimizer.gathers:
+        self._stage = STAGES[section.zero_stage](self._engine, section, precision, device, optimizer.clip_norm)
+        if optimizer.gathers:
             self._states.optimizer.places = self._stage.places([parameters[n] for n in self.trained])  # type: ignore[attr-defined]
         self._states.set_steps(0)
 
-    def _optimize(
-        self, objective: Objective, trained: Mapping[nn.Parameter, int], parameters: Mapping[str, nn.Parameter]
-    ) -> None:
-        """Make the optimizer, at a rate of 0, because stage 0 in bf16 takes a dummy step while it initialises."""
-        optimizer, stage = self._optimizer, self._section.zero_stage
-        groups = decay_groups(objective, optimizer.weight_decay, trained, early_bucket_elements(self._section))
-        kept = {name: optimizer.states_of(name, tuple(p.shape)) for name, p in parameters.items() if p in trained}
-        of_parameters = {parameters[name]: shapes for name, shapes in kept.items()}
-        self._states = OptimizerStates(optimizer, groups, of_parameters, stage=stage, precision=self.precision)
-        self.moments = {name: kept.get(name, {}) for name in parameters}
-        self._average = WeightAverage(self._states.optimizer, self._ema_decay)
-
-    def renew(self, objective: Objective, trained: Mapping[str, int]) -> None:
-        """Train other parameters: all is made anew around a new module with the weights of now.
-
-        `load_moments` must follow: see `trainer.engines.retraining`.
-
-        Args:
-            objective: of the same model.
-            trained: what is trained from now on.
-        """
+    def renew(self, objective: Objective) -> None:
+        """Make all anew around a new module of the same model, with its weights."""
         self.close()
         gc.collect()
-        self._wrap(objective, trained)
+        self._wrap(objective)
 
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
         """Forward and backward of one micro-batch; the loss sum times `scale` is differentiated."""
