@@ -94,8 +94,6 @@ class HeldOutSection:
     """File with the sources, which may be compressed."""
     references: Annotated[list[PathText], BeforeValidator(_listed)] = field(default_factory=list)
     """One or more files with references, line by line. The loss is computed on the first."""
-    sacrebleu: str | None = None
-    """Name of one of sacreBLEU's sets, such as wmt14/full; it is downloaded if it is not in sacreBLEU's cache."""
     prepared: Literal["valid", "test"] | None = None
     """The prepared set of this name, of every dataset that has one."""
     source_language: Language | None = None
@@ -103,7 +101,7 @@ class HeldOutSection:
     target_language: Language | None = None
     """Language of the references; by default `prepare.target_language`."""
     tag: Tag | None = None
-    """Tag put before every source line, like `prepare.target_tag`; for files and sacreBLEU's sets only. By default
+    """Tag put before every source line, like `prepare.target_tag`; for files only. By default
     `prepare.target_tag`, before lines that begin with no tag, if the set's target language is
     `prepare.target_language`.
     """
@@ -112,7 +110,6 @@ class HeldOutSection:
         """Errors that concern several fields, one line each."""
         forms = {
             "source and references": bool(self.source or self.references),
-            "sacrebleu": self.sacrebleu is not None,
             "prepared": self.prepared is not None,
         }
         given = [form for form, is_given in forms.items() if is_given]

@@ -1,13 +1,13 @@
-"""Held-out sets: their text from files, sacreBLEU's sets or prepared datasets, and what a run scores them with."""
+"""Held-out sets: their text from files or prepared datasets, and what a run scores them with."""
 
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from configs import CorpusFiles, HeldOutSection, PrepareSection, RunConfig, UserError
-from configs.components import ScoredText, unknown
+from configs.components import ScoredText
 from configs.languages import same_language
 from data_pipeline.preparation.corpus import read_whole
 from data_pipeline.prepared.dataset import Dataset
@@ -116,7 +116,7 @@ def load_sets(
     for number, section in enumerate(sections):
         place, split = f"{option}.{number}", section.prepared
         if split is None:
-            texts.append(_given_set(section, prepare, place, tokenizer))
+            texts.append(_set_of_files(section, prepare, place, tokenizer))
             continue
         having = {name: dataset for name, dataset in datasets.items() if split in dataset.index.held_out}
         if not having:
@@ -128,13 +128,10 @@ def load_sets(
     return texts
 
 
-def _given_set(section: HeldOutSection, prepare: PrepareSection, place: str, tokenizer: Tokenizer | None) -> SetText:
-    """A set of files or of sacreBLEU's; for the arguments see `load_sets`."""
+def _set_of_files(section: HeldOutSection, prepare: PrepareSection, place: str, tokenizer: Tokenizer | None) -> SetText:
+    """For the arguments see `load_sets`."""
     languages = (section.source_language or prepare.source_language, section.target_language or prepare.target_language)
-    if section.source is None:
-        sources, references = _sacrebleu_set(str(section.sacrebleu), languages, f"{place}.sacrebleu")
-    else:
-        sources, references = read_set(section.source, section.references, place=f"{place}.source")
+    sources, references = read_set(str(section.source), section.references, place=f"{place}.source")
     if section.tag is not None:
         sources = [f"{section.tag} {line}" for line in sources]
     elif tokenizer is not None:
@@ -242,35 +239,3 @@ def read_set(source: str, references: Sequence[str], *, place: str) -> tuple[lis
     if not sources:
         raise UserError(f"{place}: {source!r} is empty; it must have at least one line")
     return sources, texts
-
-
-def _sacrebleu_set(name: str, languages: tuple[str, str], place: str) -> tuple[list[str], list[list[str]]]:
-    """One of sacreBLEU's sets; sacreBLEU downloads it if it is not in its cache.
-
-    Raises:
-        UserError: there is no such set or language pair, or it is not available.
-    """
-    from sacrebleu.dataset import DATASETS
-
-    if name not in DATASETS:
-        raise UserError(f"{place}: {unknown(name, DATASETS, what='set of sacreBLEU')}")
-    dataset: Any = DATASETS[name]
-    for pair in dataset.langpairs:
-        if all(same_language(ours, [theirs]) for ours, theirs in zip(languages, pair.split("-"), strict=True)):
-            break
-    else:
-        raise UserError(f"{place}: {name} has no {'-'.join(languages)}; it has {', '.join(dataset.langpairs)}")
-    try:
-        sources = list(dataset.source(pair))
-        rows = [[line.strip() for line in row] for row in dataset.references(pair)]
-        references = [list(column) for column in zip(*rows, strict=True)]
-        if not len(sources) == len(rows) > 0:
-            raise ValueError(f"{len(sources)} sources and {len(rows)} references")
-    except (Exception, SystemExit) as error:  # sacreBLEU raises all kinds of errors, and even exits
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(
-            f"{place}: {name} of {pair} is not in sacreBLEU's cache, or broken there, and cannot be fetched: {said}; "
-            f"where there is a network, `sacrebleu -t {name} -l {pair} --echo src` fills it (~/.sacrebleu, or "
-            "$SACREBLEU)"
-        ) from error
-    return sources, references

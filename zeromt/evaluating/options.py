@@ -21,8 +21,8 @@ def add_evaluate(parser: Parser) -> None:
         dest="sets",
         metavar="SET",
         action="append",
-        help="a set instead of files: the name of one of the run's evaluation.sets, or '{name: N, sacrebleu: "
-        "wmt14/full}'; may be repeated (default without --source: all sets of the run)",
+        help="a set instead of files: the name of one of the run's evaluation.sets, or '{name: N, source: "
+        "F, references: [G]}'; may be repeated (default without --source: all sets of the run)",
     )
     add_search(parser)
     add_metrics(parser)

@@ -4,7 +4,6 @@ import gzip
 import itertools
 import json
 import shutil
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,41 +38,8 @@ DIRECT: dict[str, Callable[[], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory, trained: TrainedRun) -> Path:
-    """sacreBLEU's cache with a set in it that takes no network, of two references."""
-    cache = tmp_path_factory.mktemp("sacrebleu")
-    folder = cache / "wmt20" / "tworefs"
-    folder.mkdir(parents=True)
-    sources, references = (path.read_text().splitlines() for path in (trained.source, trained.reference))
-    for field, lines in (("src", sources), ("ref-0", references), ("ref-1", [line.upper() for line in references])):
-        (folder / f"wmt20_tworefs.en-de.{field}").write_text("".join(f"{line}\n" for line in lines[60:75]))
-    for field in ("docid", "genre", "origlang"):
-        (folder / f"wmt20_tworefs.en-de.{field}").write_text("x\n" * 15)
-    return cache
-
-
-@pytest.fixture
-def in_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    point_to(cache, monkeypatch)
-
-
-def point_to(cache: Path, patch: pytest.MonkeyPatch) -> None:
-    """Where sacreBLEU looks, as `$SACREBLEU` would have it in a new process; and no network."""
-    from sacrebleu.dataset import DATASETS
-
-    dataset = DATASETS["wmt20/tworefs"]
-    patch.setattr(dataset, "_outdir", str(cache / "wmt20" / "tworefs"))
-    patch.setattr(dataset, "_rawdir", str(cache / "wmt20" / "tworefs" / "raw"))
-
-    def unreachable(*_: object, **__: object) -> None:
-        raise socket.gaierror("no network in tests")
-
-    patch.setattr("urllib.request.urlopen", unreachable)
-
-
-@pytest.fixture(scope="module")
 def sets(trained: TrainedRun, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Five, of every form: two files for validation, two for tests, one compressed, one with a tag, one prepared."""
+    """Four, of every form: two files for validation, two for tests, one compressed, one with a tag, one prepared."""
     root = tmp_path_factory.mktemp("sets")
     sources, references = (path.read_text().splitlines() for path in (trained.source, trained.reference))
     for name, lines in (("a", range(20)), ("b", range(20, 45)), ("c", range(45, 60))):
@@ -86,34 +52,31 @@ def sets(trained: TrainedRun, tmp_path_factory: pytest.TempPathFactory) -> str:
         {{name: a, source: {root}/a.en, references: [{root}/a.fr, {root}/a.other]}},
         {{name: b, source: {root}/b.en, references: {root}/b.fr}},
         {{name: c, role: test, source: {root}/c.en, references: [{root}/c.fr.gz]}},
-        {{name: wmt, role: test, sacrebleu: wmt20/tworefs, target_language: de}},
         {{name: own, role: test, prepared: valid}}]""".replace("\n", " ")
 
 
-def score_everywhere(world: World, config: str, cache: str, *settings: str) -> list[dict[str, Any]]:
+def score_everywhere(world: World, config: str, *settings: str) -> list[dict[str, Any]]:
     """As one of any number of ranks: what a checkpoint's evaluation gives at every stage."""
     found = []
-    with pytest.MonkeyPatch.context() as patch:
-        point_to(Path(cache), patch)
-        for stage in STAGES[world.size]:
-            more = [f"engine.zero_stage={stage}", "training.tensorboard=false", "training.max_updates=301"]
-            if stage == 3:
-                more.append(RELEASED)
-            built = build(load_run(config, [*settings, *more]), world, stop_requested=lambda: False)
-            assert built.resumed_step == 300
-            evaluation = built.evaluator.evaluate(built.run.engine, step=300)
-            assert evaluation is not None
-            figures = evaluation.figures()
-            figures["hypotheses"] = {name: list(part.hypotheses) for name, part in evaluation.parts.items()}
-            del figures["seconds"]
-            found.append(figures)
-            built.close()
+    for stage in STAGES[world.size]:
+        more = [f"engine.zero_stage={stage}", "training.tensorboard=false", "training.max_updates=301"]
+        if stage == 3:
+            more.append(RELEASED)
+        built = build(load_run(config, [*settings, *more]), world, stop_requested=lambda: False)
+        assert built.resumed_step == 300
+        evaluation = built.evaluator.evaluate(built.run.engine, step=300)
+        assert evaluation is not None
+        figures = evaluation.figures()
+        figures["hypotheses"] = {name: list(part.hypotheses) for name, part in evaluation.parts.items()}
+        del figures["seconds"]
+        found.append(figures)
+        built.close()
     return found
 
 
 @pytest.fixture(scope="module")
 def everywhere(
-    trained: TrainedRun, sets: str, cache: Path, forked: Forked, tmp_path_factory: pytest.TempPathFactory
+    trained: TrainedRun, sets: str, forked: Forked, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[int, list[dict[str, Any]]]:
     """Figures by ranks and stage."""
     root, found = tmp_path_factory.mktemp("everywhere"), {}
@@ -121,14 +84,13 @@ def everywhere(
         shutil.copytree(trained.folder, root / f"{num_ranks}" / "heart")
         config = root / f"{num_ranks}.yaml"
         config.write_text(trained.config.read_text().replace(f"{trained.folder.parent}", f"{root}/{num_ranks}"))
-        arguments = (str(config), str(cache), sets, METRICS)
-        found[num_ranks] = forked.ranks(num_ranks, score_everywhere, *arguments, cwd=root)[0]
+        found[num_ranks] = forked.ranks(num_ranks, score_everywhere, str(config), sets, METRICS, cwd=root)[0]
     return found
 
 
-def test_five_sets_have_equal_scores_at_any_world_size_and_stage(everywhere: dict[int, list[dict[str, Any]]]) -> None:
+def test_sets_have_equal_scores_at_any_world_size_and_stage(everywhere: dict[int, list[dict[str, Any]]]) -> None:
     first = everywhere[1][0]
-    assert list(first["hypotheses"]) == ["a", "b", "c", "wmt", "own"]
+    assert list(first["hypotheses"]) == ["a", "b", "c", "own"]
     assert first["bleu"] > 20, "a model that knows nothing would agree with itself about nothing"
     for num_ranks, stages in STAGES.items():
         for stage, figures in zip(stages, everywhere[num_ranks], strict=True):
@@ -149,7 +111,6 @@ def test_scores_are_those_of_sacrebleu(everywhere: dict[int, list[dict[str, Any]
         "a": [references[:20], others[:20]],
         "b": [references[20:45]],
         "c": [references[45:60]],
-        "wmt": [references[60:75], [line.upper() for line in references[60:75]]],
         "own": [references],
     }
     for name, streams in texts.items():
@@ -170,12 +131,6 @@ def make_sections(*trees: dict[str, Any]) -> list[HeldOutSection]:
 PREPARE = PrepareSection(source_language="eng", target_language="de")
 
 
-@pytest.mark.usefixtures("in_cache")
-def test_a_set_of_sacrebleu_by_any_code_of_a_language() -> None:
-    [found] = load_sets(make_sections({"name": "x", "sacrebleu": "wmt20/tworefs"}), PREPARE, {}, option="sets")
-    assert (len(found.sources), [len(lines) for lines in found.references]) == (15, [15, 15])
-
-
 def test_a_set_of_files(tmp_path: Path) -> None:
     for name, text in (("s", "a\nb\n"), ("r", "c\nd\n")):
         (tmp_path / name).write_text(text)
@@ -186,13 +141,9 @@ def test_a_set_of_files(tmp_path: Path) -> None:
     assert found.languages == ("eng", "de")
 
 
-@pytest.mark.usefixtures("in_cache")
 @pytest.mark.parametrize(
     ("tree", "said"),
     [
-        ({"sacrebleu": "wmt20/threerefs"}, "sets.0.sacrebleu: there is no set of sacreBLEU 'wmt20/threerefs'"),
-        ({"sacrebleu": "wmt20/tworefs", "target_language": "sw"}, "sets.0.sacrebleu: wmt20/tworefs has no eng-sw"),
-        ({"sacrebleu": "wmt20/tworefs", "target_language": "zh"}, "sets.0.sacrebleu: wmt20/tworefs of en-zh is not in"),
         ({"source": "none.en", "references": ["none.de"]}, "none.en"),
         ({"source": "two", "references": ["one"]}, "2 lines"),
         ({"source": "empty", "references": ["empty"]}, "is empty"),
@@ -216,9 +167,8 @@ def test_other_sets_at_a_resume(call: Call, sets: str, tmp_path: Path, trained: 
     run = Path(shutil.copytree(trained.folder, tmp_path / "runs" / "heart"))
     text = trained.config.read_text().replace(f"output: {trained.folder.parent}", f"output: {tmp_path}/runs")
     (tmp_path / "heart.yaml").write_text(text)
-    without_wmt = sets.replace("{name: wmt, role: test, sacrebleu: wmt20/tworefs, target_language: de},", "")
     more = ("training.max_updates=303", "evaluation.every_updates=0", METRICS)
-    done = forked.zeromt("train", "heart.yaml", without_wmt, *more, cwd=tmp_path)
+    done = forked.zeromt("train", "heart.yaml", sets, *more, cwd=tmp_path)
     assert done.code == 0, done.err
     assert "what is best goes by bleu as it is measured now, and not by the scores so far" in done.out
     assert "  c (test): loss " in done.out
