@@ -120,8 +120,6 @@ class TrainingSection:
     peak_tflops: PositiveFloat | None = None
     """Peak of one device in the run's precision, in 10^12 FLOP/s, for the figure `mfu`. By default the data sheet's for
     many GPUs; for others, and for CPUs, there is no `mfu`."""
-    record_pairs: bool = False
-    """Write the numbers of every update's pairs to pairs/ in the run's folder."""
     max_skipped_in_a_row: Positive = 20
     """The run stops after this many updates in a row with a non-finite gradient."""
     tensorboard: bool = True
@@ -139,7 +137,7 @@ class TrainingSection:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class StabilitySection:
-    """What to do about loss spikes, and about replicas of the weights that differ."""
+    """What to do about loss spikes."""
 
     __pydantic_config__ = STRICT
 
@@ -151,8 +149,6 @@ class StabilitySection:
     """After a spike, the run rewinds to the newest checkpoint and skips this many updates up to the spike."""
     max_rewinds: Count = 3
     """Number of rewinds after which the next spike stops the run."""
-    hash_every_updates: Count = 1000
-    """Updates between comparisons of the ranks' weights by hash; 0: never. Stage 3 has no replicas to compare."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

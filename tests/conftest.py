@@ -278,18 +278,6 @@ def read_metrics(run: Path, kind: str = "train") -> list[dict[str, Any]]:
     return [line for line in lines if line["kind"] == kind]
 
 
-def read_pairs(run: Path) -> dict[tuple[int, int], list[int]]:
-    """The identifiers of every (step, lane), from the files of all ranks; a doubled entry is an error."""
-    found: dict[tuple[int, int], list[int]] = {}
-    for path in (run / "pairs").glob("rank-*.jsonl"):
-        for text in path.read_text().splitlines():
-            line = json.loads(text)
-            key = (line["step"], line["lane"])
-            assert key not in found, f"{key} was recorded twice"
-            found[key] = line["pairs"]
-    return found
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file below a folder."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}

@@ -55,7 +55,7 @@ from trainer.ranks.activities import Activities
 from trainer.ranks.device import is_host
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision, agreed_kernels, agreed_precision
-from trainer.records.metrics import Metrics, PairLog
+from trainer.records.metrics import Metrics
 from trainer.runs.failure import TrainingError
 from trainer.runs.history import LEFT_OUT
 from trainer.runs.layout import CHECKPOINTS, CONFIG, STATUS_FILE, versions
@@ -140,7 +140,6 @@ def build(
         state=state,
         metrics=metrics,
         queue=ScoreQueue(config, held_out, state, metrics) if world.is_main and config.evaluation.queued else None,
-        pairs=PairLog(Path(config.folder), enabled=config.training.record_pairs, resume_step=state.step, world=world),
         activities=activities or Activities(config),
         stop_requested=stop_requested,
     )

@@ -10,7 +10,7 @@ from trainer.evaluation.queue import ScoreQueue
 from trainer.lookahead import Lookahead
 from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
-from trainer.records.metrics import Metrics, PairLog
+from trainer.records.metrics import Metrics
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -28,7 +28,6 @@ class RunContext:
     state: TrainerState
     """What a checkpoint remembers of the trainer."""
     metrics: Metrics
-    pairs: PairLog
     activities: Activities
     """With the ledger, on rank 0."""
     stop_requested: Callable[[], bool]

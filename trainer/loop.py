@@ -157,7 +157,6 @@ class Trainer:
         self.run.engine.close()
         if self.run.queue is not None:
             self.run.queue.close()
-        self.run.pairs.close()
         self.run.metrics.close(outcome, reason)
 
     def view(self) -> tuple[str | None, Outlook]:
@@ -244,14 +243,9 @@ class Trainer:
             self._settle()  # the rate follows the updates that were applied
             lr = self._limits.rate(update.seconds, update.seconds_step)
             result = run.engine.step(lr)
-            if _is_due(state.step + 1, run.config.stability.hash_every_updates):
-                digests = run.world.gather(run.engine.replica_digest())
-                if len(set(digests)) > 1:
-                    raise TrainingError(f"step {state.step + 1}: the ranks' weights differ; their hashes are {digests}")
         state.step += 1
         state.target_tokens += update.counts.target_tokens
         state.lr = lr
-        run.pairs.write(state.step, update.micro_batches)
         self._previous = _Made(update=update, step=state.step, lr=lr, result=result, lanes=lanes, sums=sums)
 
     def _accumulate(self, update: Update) -> tuple[list[tuple[int, ...]], torch.Tensor]:

@@ -124,11 +124,6 @@ class _NoSaver:
         return 0.0
 
 
-class _NoPairs:
-    def write(self, step: int, micro_batches: Sequence[MicroBatch | None]) -> None:
-        """Writes nothing, because records are not the device's work."""
-
-
 class _CountedError(Exception):
     """Ends the loop once the update is counted."""
 
@@ -220,7 +215,6 @@ def _count_update(config: RunConfig, world: World, reader: _SyntheticReader, voc
         updates=Lookahead(source, world),
         state=TrainerState(),
         metrics=Metrics(None),
-        pairs=cast(Any, _NoPairs()),
         activities=Activities(config),
         stop_requested=watch,
     )

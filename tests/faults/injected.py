@@ -84,7 +84,6 @@ class Injector:
         self.step = -1
         """Updates done; -1 before the run is built, when only what happens before can be met."""
         self.update = -1
-        self.objective: Any = None
         self.load(plan)
 
     def load(self, plan: Path) -> None:
@@ -161,10 +160,6 @@ class Injector:
         psutil.Process(os.getppid()).parent().send_signal(getattr(signal, name))  # above torchrun
         while not stop_request()():
             time.sleep(0.01)
-
-    def _drift(self, _: Any) -> None:
-        """Change a weight that all ranks should hold alike."""
-        next(iter(self.objective.parameters())).data[0, 0] += 0.25
 
     def _flip(self, path: str) -> None:
         """Flip a bit in the middle of a file, in place: a reader may have it open."""
@@ -271,7 +266,6 @@ def _patch_engine(injector: Injector, module: Any) -> None:
             injector.meet("forward", step=injector.step + 1)
 
     def note(_self: Any, objective: Any, *_: Any, **__: Any) -> None:
-        injector.objective = objective
         objective.register_forward_pre_hook(before_forward)
 
     @functools.wraps(accumulate)

@@ -1,4 +1,4 @@
-"""Rows 12, 13, 18, 25, 26 and 28: what two ranks live through, run after run in the same processes."""
+"""Rows 12, 13, 18 and 28: what two ranks live through, run after run in the same processes."""
 
 import os
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Corpus, read_metrics
+from tests.conftest import Corpus
 from tests.faults.conftest import SETTINGS, Run, injected
 from tests.faults.injected import Fault, write_plan
 from tests.faults.injected_runs import run_all
 from tests.forked import Forked
 
 SHORT = 15
-WITHOUT_PAIRS = ("training.record_pairs=false", f"training.max_updates={SHORT}")
+SHORTER = f"training.max_updates={SHORT}"
 FULL = 3000
 """Bytes of the largest file that a full disk takes."""
 UNWRITABLE = Path("/sys/kernel")
@@ -65,21 +65,16 @@ def ended(corpus_en_fr: Corpus, shim: Path, tmp_path_factory: pytest.TempPathFac
         Fault(point="audit:os.chmod", path="tmp-step-00000005/model-", action="sleep", value=0.3),
         Fault(point="save", action="disk_full", rank=1, step=10, value=FULL),
         Fault(point="commit", action="disk_full", rank=1, since=11),
-        overrides=WITHOUT_PAIRS,
+        overrides=[SHORTER],
     )
     unwritable = runs.add("unwritable", overrides=["checkpoint.every_updates=1", "checkpoint.max_failures=2"])
     unwritable.folder.mkdir()
     (unwritable.folder / "checkpoints").symlink_to(UNWRITABLE)
     runs.add(
-        "drift",
-        Fault(point="stepped", action="drift", rank=1, step=3),
-        overrides=["training.max_updates=6", "engine.zero_stage=0", "stability.hash_every_updates=2"],
-    )
-    runs.add(
         "full-for-all",
         Fault(point="accumulate", action="disk_full", rank=0, step=3, value=FULL),
         Fault(point="accumulate", action="disk_full", rank=0, step=13),
-        overrides=[*WITHOUT_PAIRS, "training.tensorboard=true", "checkpoint.asynchronous=false"],
+        overrides=[SHORTER, "training.tensorboard=true", "checkpoint.asynchronous=false"],
     )
     return runs.start(shim)
 
@@ -128,12 +123,3 @@ def test_unwritable_checkpoints(ended: dict[str, Ended]) -> None:
         assert "checkpoints" in outcome
     assert end.logs[0].count("failed, the older ones stand") == 2
     assert saves(end.run) == [(1, False, 1), (2, False, 2)]
-
-
-def test_drifting_replica_is_found(ended: dict[str, Ended]) -> None:
-    """Row 26."""
-    end = ended["drift"]
-    for outcome in end.outcomes:
-        assert outcome.startswith("TrainingError: step 4: ")
-        assert "differ" in outcome
-    assert max(line["step"] for line in read_metrics(end.run.folder)) == 3

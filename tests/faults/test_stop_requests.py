@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPO, Start, read_metrics, read_pairs, torchrun
+from tests.conftest import REPO, Start, read_metrics, torchrun
 from tests.faults.conftest import Launch, MakeRun, Run, injected, launch_command
 from tests.faults.injected import Fault, has_happened
 from tests.waiting import wait_until
@@ -43,7 +43,7 @@ def test_asked_in_evaluation_and_twice_in_a_save(undisturbed: Run, make_run: Mak
 
     last = run.last_logged()
     assert run.losses() == {step: loss for step, loss in undisturbed.losses().items() if step <= last}
-    assert read_pairs(run.folder) == {k: v for k, v in read_pairs(undisturbed.folder).items() if k[0] <= last}
+    assert run.pairs() == {step: pairs for step, pairs in undisturbed.pairs().items() if step <= last}
     assert run.processes() == []
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Command, read_pairs
+from tests.conftest import Command
 from tests.faults.conftest import EVALUATED, LAST, Launch, MakeRun, Run, send
 from tests.fuzz.forgery import KINDS
 from tests.waiting import wait_until
@@ -78,7 +78,7 @@ def storm(undisturbed: Run, make_run: MakeRun, launch: Launch) -> Storm:
             _launched(run, launch, Launched("nothing", "launch", 0, 0), broken)
             if all(one.layout == HOME for one in launches):
                 run.assert_same(undisturbed)
-            assert read_pairs(run.folder) == read_pairs(undisturbed.folder)
+            assert run.pairs() == undisturbed.pairs()
             assert run.losses() == pytest.approx(undisturbed.losses(), rel=1e-5)
             assert LAST in run.complete_steps()
             assert run.leftovers() == []

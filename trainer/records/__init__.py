@@ -1,1 +1,1 @@
-"""What a run records while it trains: metrics, the pairs of each update, and samples of translations."""
+"""What a run records while it trains: metrics, and samples of translations."""

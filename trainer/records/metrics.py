@@ -1,11 +1,10 @@
-"""Writes a run's figures by step to metrics.jsonl and to all trackers, which rank 0 does, and the pairs of each update.
+"""Writes a run's figures by step to metrics.jsonl and to all trackers, which rank 0 does.
 
 A tracker's writer works in a thread of its own: a slow or failing one neither delays nor ends training.
 """
 
 import contextlib
 import functools
-import json
 import logging
 import queue
 import threading
@@ -18,11 +17,8 @@ from configs.components import Samples, Tracker, Writer
 from configs.process.streams import hidden
 from configs.process.text import to_json
 from configs.process.with_torch import abandon_at_exit
-from data_pipeline.stream.batch import MicroBatch
-from trainer.engines.batches import tokens_digest
-from trainer.ranks.distributed import World
 from trainer.records.names import END_EVENT, by_tag, event_by_tag
-from trainer.runs.layout import METRICS_FILE, PAIRS
+from trainer.runs.layout import METRICS_FILE
 from trainer.runs.metrics_file import LineFile, cut_back
 from trainer.runs.status import EXIT_CODES
 
@@ -198,38 +194,3 @@ def close_open(outcome: str, reason: str | None) -> None:
     """Close what a run that has failed, or was refused, has left open: a tracker would show it as running for ever."""
     for metrics in [*_open]:
         metrics.close(outcome, reason and hidden(reason))
-
-
-class PairLog:
-    """Appends {"step", "lane", "pairs"} lines to pairs/rank-NNNNN.jsonl; writes nothing unless enabled.
-
-    If pairs are augmented, "tokens" is the digest of the resulting tokens.
-    """
-
-    def __init__(self, run: Path, *, enabled: bool, resume_step: int, world: World) -> None:
-        """Remove what earlier starts wrote after the checkpoint's step, in the files of all their ranks."""
-        self._file: LineFile | None = None
-        folder = run / PAIRS
-        if world.is_main and folder.is_dir():
-            for path in folder.glob("rank-*.jsonl"):
-                cut_back(path, resume_step)
-        world.barrier()
-        if enabled:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._file = LineFile(folder / f"rank-{world.rank:05d}.jsonl")
-
-    def write(self, step: int, micro_batches: Sequence[MicroBatch | None]) -> None:
-        """Record one update of this rank."""
-        if self._file is None:
-            return
-        for micro_batch in micro_batches:
-            if micro_batch is not None:
-                line = {"step": step, "lane": micro_batch.lane, "pairs": micro_batch.pair_ids.tolist()}
-                if micro_batch.is_augmented:
-                    line["tokens"] = tokens_digest(micro_batch)
-                self._file.write(json.dumps(line))
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()

@@ -15,7 +15,7 @@
     eval/step-00000500.hyp       translations behind a score
     plugins/NAME-HASH.py         files with components that the run was started with
     events.out.tfevents.*        what TensorBoard reads
-    pairs/  logs/  failures/
+    logs/  failures/
 
 `trainer.checkpoint.format` describes the files of a checkpoint.
 """
@@ -49,7 +49,7 @@ STOP_FILE = "STOP"
 REQUEUES_FILE = "requeues.json"
 FAILURES = "failures"
 """Contains a folder for each launch with failures."""
-EVALUATIONS, PAIRS, LOGS = "eval", "pairs", "logs"
+EVALUATIONS, LOGS = "eval", "logs"
 
 LATEST = "latest"
 MANIFEST = CHECKPOINT_FILE

@@ -81,7 +81,6 @@ def everything(engine: DeepSpeedEngine) -> dict[str, list[Any]]:
     for p in engine.parameter_states():
         averages = [] if p.ema is None else [p.ema]
         found[p.name] = [t.clone() for t in (p.weight, *(p.moments or {}).values(), *averages)]
-    found["digest"] = [engine.replica_digest()]
     found["steps"] = [float(s["step"]) for s in engine._states.optimizer.state.values()]
     return found
 

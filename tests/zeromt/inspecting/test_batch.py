@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Call, Refused, read_pairs
+from tests.conftest import Call, Refused, read_metrics
 from tests.everything import LAST, everything
 from tests.forked import Forked
 from zeromt.inspecting.batch import logged_update
@@ -43,8 +43,8 @@ def test_as_text(whole: Path, call: Call) -> None:
     assert head[2].endswith("equal to that of metrics.jsonl")
     assert head[3].startswith("# loss ")
     assert head[-1].split("\t")[0] == "#pair"
-    recorded = [len(pairs) for (step, _), pairs in read_pairs(whole).items() if step == 26]
-    assert len(done.out.splitlines()) - len(head) == sum(recorded)
+    [pairs] = [line["pairs"] for line in read_metrics(whole) if line["step"] == 26]
+    assert len(done.out.splitlines()) - len(head) == pairs
 
 
 def test_refused(whole: Path, refused: Refused) -> None:

@@ -290,10 +290,6 @@ class DeepSpeedEngine:
         """The current loss scale of fp16; 1 in other precisions."""
         return 1.0 if self._stage.scaler is None else float(self._stage.scaler.cur_scale)
 
-    def replica_digest(self) -> int | None:
-        """A hash of the weights if every rank holds a copy of them; None otherwise (stage 3)."""
-        return self._stage.digest(self._model)
-
     def try_shapes(self, shapes: Sequence[Shape], *, steps: bool = True) -> None:
         """Try one update with micro-batches of these shapes: it uses all its memory and changes nothing.
 

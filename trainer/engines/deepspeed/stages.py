@@ -151,12 +151,6 @@ class Stage:
     def close(self) -> None:
         """Release what its hooks hold."""
 
-    def digest(self, module: nn.Module) -> int | None:
-        """A sum of the weights' bits where every rank has all of them; else None. One changed bit changes it."""
-        integers = {2: torch.int16, 4: torch.int32}
-        sums = [p.detach().view(integers[p.element_size()]).sum(dtype=torch.int64) for p in module.parameters()]
-        return int(torch.stack(sums).sum())
-
 
 def can_be_late(optimizer: torch.optim.Optimizer, device: torch.device) -> bool:
     """Whether the device can decide. On a CPU the norm is there as soon as it is computed."""
@@ -386,10 +380,6 @@ class Sharded(Stage):
     def copy(self, parameter: nn.Parameter, target: Tensor) -> None:
         with deepspeed.zero.GatheredParameters([parameter]):
             target.copy_(parameter)
-
-    @override
-    def digest(self, module: nn.Module) -> int | None:
-        return None
 
 
 STAGES: dict[int, type[Stage]] = {0: Replicated, 1: Partitioned, 2: Partitioned, 3: Sharded}
