@@ -112,9 +112,6 @@ class TrainingSection:
     max_minutes: PositiveFloat | None = None
     """Minutes of training after which the run ends, summed over all restarts, including evaluations and saves."""
     early_stopping: EarlyStoppingSection | None = None
-    normalize_by: Literal["weights", "tokens"] = "weights"
-    """What the sum of an update's losses is divided by, where pairs have weights (`loss_weight` of a dataset): the sum
-    of its target tokens' weights, or their number."""
     log_every: Positive = 50
     """Updates between log lines."""
     peak_tflops: PositiveFloat | None = None

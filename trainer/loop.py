@@ -88,9 +88,8 @@ class Trainer:
         self._layouts = Layouts(run.engine, run.config.seed)
         names = dataset_names(run.updates.reader.datasets)
         work = Work(run.config, run.engine)
-        weighed_by = run.config.training.normalize_by if run.config.weighs_pairs else None
         lanes, names_shown = run.config.stream.micro_batches, tuple(names) if len(names) > 1 else ()
-        self._new_interval = functools.partial(Interval, lanes, names_shown, work, weighed_by)
+        self._new_interval = functools.partial(Interval, lanes, names_shown, work, weighs=run.config.weighs_pairs)
         self._interval = self._new_interval()
         self._logged: dict[str, float] = {}
         """What `Progress` has of the last log line."""
@@ -256,10 +255,9 @@ class Trainer:
         """
         device, ahead = self.run.world.device, self._layouts.passes(update)
         lanes, losses = [], []
-        divisor = update.counts.divisor(self.run.config.training.normalize_by)
         for number, one in enumerate(ahead, 1):
             seed(device, one.seed)
-            scale = 1 / divisor if one.lanes else 0.0
+            scale = 1 / update.counts.divisor if one.lanes else 0.0
             out = self.run.engine.accumulate(one.send(), scale=scale, is_last=number == len(ahead))
             if one.lanes:
                 lanes.append(one.lanes)
@@ -308,7 +306,7 @@ class Trainer:
         section = self.run.config.stability
         for loss_sum in loss_sums:
             made, _ = self._settled.pop(0)
-            loss = loss_sum / made.update.counts.divisor(self.run.config.training.normalize_by)
+            loss = loss_sum / made.update.counts.divisor
             self.saver.newest_loss = loss
             why = spike(loss, self.run.state.recent_losses, section) if made.result.applied else None
             if why is not None:

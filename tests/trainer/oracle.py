@@ -60,14 +60,6 @@ def pair_weights(dataset: Dataset, given: float | str | None) -> NDArray[np.floa
     return np.full(dataset.num_pairs, 1.0 if given is None else given)
 
 
-def divisor_of(config: RunConfig, micro_batches: list[MicroBatch], scales: list[NDArray[np.float64]]) -> float:
-    """What the sum of an update's losses is divided by; 0 if none counts."""
-    weight = float(sum(scale.sum() for scale in scales))
-    if config.training.normalize_by == "weights" or weight == 0:
-        return weight
-    return float(sum((m.target_output != 0).sum() for m in micro_batches))
-
-
 def loss_sum(model: nn.Module, m: MicroBatch, scale: NDArray[np.float64], smoothing: float) -> torch.Tensor:
     """Of the tokens of a micro-batch, each times its scale (B, T)."""
     hidden = model(torch.from_numpy(m.source), torch.from_numpy(m.target_input))
@@ -126,7 +118,7 @@ def plain_run(
             reader.end_epoch()
             continue
         scales = [of_pairs[m.pair_ids][:, None] * (m.target_output != 0) for m in micro_batches]
-        if (divisor := divisor_of(config, micro_batches, scales)) == 0:
+        if (divisor := float(sum(scale.sum() for scale in scales))) == 0:
             continue
         total = 0.0
         for m, scale in zip(micro_batches, scales, strict=True):

@@ -7,7 +7,7 @@ import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,10 +53,10 @@ class UpdateCounts:
         """False if all pairs have weight 0, so that there is nothing to learn from them."""
         return self.weight_units > 0 or self.target_tokens == 0
 
-    def divisor(self, normalize_by: Literal["weights", "tokens"]) -> float:
-        """What the sum of an update's losses is divided by: that of its weights, or its target tokens; never 0."""
-        total = self.weight_units / WEIGHT_ONE if normalize_by == "weights" else float(self.target_tokens)
-        return total or 1.0
+    @property
+    def divisor(self) -> float:
+        """What the sum of an update's losses is divided by: the sum of its target tokens' weights; never 0."""
+        return self.weight_units / WEIGHT_ONE or 1.0
 
     def __add__(self, other: "UpdateCounts") -> "UpdateCounts":
         """Of both; the digest is not wrapped."""

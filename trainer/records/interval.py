@@ -8,7 +8,7 @@ import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import psutil
@@ -80,7 +80,8 @@ class Interval:
         lanes: int,
         dataset_names: Sequence[str] = (),
         work: Work | None = None,
-        weighed_by: Literal["weights", "tokens"] | None = None,
+        *,
+        weighs: bool = False,
     ) -> None:
         """Start an empty interval.
 
@@ -88,9 +89,9 @@ class Interval:
             lanes: K, the micro-batches of an update.
             dataset_names: names of a mixture's datasets, which get figures of their own; empty for a single dataset.
             work: counts FLOPs; None counts none.
-            weighed_by: `training.normalize_by`, where pairs have weights; None elsewhere.
+            weighs: whether pairs have weights.
         """
-        self._lanes, self._dataset_names, self._work, self._weighed_by = lanes, dataset_names, work, weighed_by
+        self._lanes, self._dataset_names, self._work, self._weighs = lanes, dataset_names, work, weighs
         self._flops = 0
         self._by_dataset = np.zeros((len(dataset_names), 5))
         """Micro-batches and target tokens; of applied updates the sum of losses, target tokens and their weights."""
@@ -144,7 +145,7 @@ class Interval:
         nll = nll_sum / tokens
         figures = {
             # the training loss, with label smoothing
-            "loss": loss_sum / self._divisor(weight, tokens),
+            "loss": loss_sum / weight,
             "nll": nll,  # without label smoothing, in nats; the perplexity is its exponential
             "perplexity": float(torch.tensor(nll, dtype=torch.float64).exp()),
             "grad_norm": float(self._grad_norm),
@@ -162,7 +163,7 @@ class Interval:
         }
         if self._work is not None:
             figures |= self._work.figures(flops, seconds, world.size)
-        if self._weighed_by is not None:
+        if self._weighs:
             figures["loss_weight"] = weight / tokens
         return figures | self._of_datasets(np.reshape(rest, self._by_dataset.shape).tolist())
 
@@ -176,15 +177,11 @@ class Interval:
         whole = sum(tokens for _, tokens, *_ in sums) or 1
         for name, (count, tokens, loss, loss_tokens, weight) in zip(self._dataset_names, sums, strict=True):
             figures |= {f"{MICRO_BATCHES}{name}": round(count), f"{TOKEN_SHARE}{name}": tokens / whole}
-            if (divisor := self._divisor(weight, loss_tokens)) > 0:
-                figures[f"{LOSS}{name}"] = loss / divisor
-            if loss_tokens and self._weighed_by is not None:
+            if weight > 0:
+                figures[f"{LOSS}{name}"] = loss / weight
+            if loss_tokens and self._weighs:
                 figures[f"{LOSS_WEIGHT}{name}"] = weight / loss_tokens
         return figures
-
-    def _divisor(self, weight: float, tokens: float) -> float:
-        """Of a sum of losses."""
-        return weight if self._weighed_by == "weights" else tokens
 
 
 def describe_datasets(figures: Mapping[str, Any]) -> str | None:

@@ -171,13 +171,9 @@ def _of_losses(found: FoundUpdate, pairs: Sequence[Pair], under: str | None, rec
     if under is None:
         return
     weighed = math.fsum((pair.loss or 0.0) * (1.0 if pair.weight is None else pair.weight) for pair in pairs)
-    normalize_by = found.config.training.normalize_by
-    total = weighed / found.counts.divisor(normalize_by)
-    unit = "a target token"
-    if any(pair.weight is not None for pair in pairs):
-        unit = "a weighed target token" if normalize_by == "tokens" else "a target token of weight 1"
+    unit = "a target token" + " of weight 1" * any(pair.weight is not None for pair in pairs)
     said = "" if recorded is None else f"; {METRICS_FILE} has {number(recorded, 'loss'):.7f}"
-    yield f"# loss {total:.7f} {unit} under {under}, without dropout{said}"
+    yield f"# loss {weighed / found.counts.divisor:.7f} {unit} under {under}, without dropout{said}"
 
 
 def _table(pairs: Sequence[Pair]) -> Iterator[str]:
