@@ -56,26 +56,6 @@ def interval(seconds: float) -> str:
     return str(tqdm.format_interval(seconds))
 
 
-def checked_rate(schedule: Schedule, update: int, peak: float, last: int, scores: Sequence[float]) -> float:
-    """`schedule.rate`.
-
-    Raises:
-        UserError: it cannot be computed, or is not finite, or negative.
-    """
-    try:
-        followed = {"scores": scores} if schedule.follows_scores else {}
-        rate = schedule.rate(update, peak=peak, last=last, **followed)
-        if 0 <= rate < math.inf:
-            return rate
-        problem = f"is {rate}"
-    except Exception as error:
-        problem = f"cannot be computed: {type(error).__name__}: {error}"
-    raise UserError(
-        f"schedule: {schedule.kind}: the learning rate of update {update:,} of {last:,} {problem}; allowed is a number "
-        "from 0 on"
-    )
-
-
 class Limits:
     """A run's limits. After `--reset` they count from that step; step numbers go on."""
 
@@ -113,10 +93,21 @@ class Limits:
         """The learning rate of the next update; for the arguments see `schedule_end`.
 
         Raises:
-            UserError: see `checked_rate`.
+            UserError: it cannot be computed, or is not finite, or negative.
         """
-        now, last = self._position(self._state.step + 1), self.schedule_end(seconds, step)
-        return checked_rate(self.schedule, now, self._config.optimizer.lr, last, self._followed())
+        schedule, update, last = self.schedule, self._position(self._state.step + 1), self.schedule_end(seconds, step)
+        followed = {"scores": self._followed()} if schedule.follows_scores else {}
+        try:
+            rate = schedule.rate(update, peak=self._config.optimizer.lr, last=last, **followed)
+            if 0 <= rate < math.inf:
+                return rate
+            problem = f"is {rate}"
+        except Exception as error:
+            problem = f"cannot be computed: {type(error).__name__}: {error}"
+        raise UserError(
+            f"schedule: {schedule.kind}: the learning rate of update {update:,} of {last:,} {problem}; allowed is a "
+            "number from 0 on"
+        )
 
     def _position(self, step: int) -> int:
         """Updates that the schedule counts up to the end of a step; what was skipped does not count."""
@@ -137,8 +128,6 @@ class Limits:
 
     def _followed(self) -> list[float]:
         """The scores that the schedule follows; see `Schedule.rate`."""
-        if not self.schedule.follows_scores:
-            return []
         figure, phase = self._config.followed_by(self.schedule), self._own_phase
         after = max(self._state.start_step, 0 if phase is None else phase.step)
         scores = self._state.planned_scores(figure, after=after)

@@ -368,7 +368,7 @@ class Trainer:
         """Score this step's weights, once; False if a stop was requested before it was done."""
         config, state = self.run.config, self.run.state
         step, is_new = state.step, state.step == 0 and not self._begins_trained
-        if state.is_scored or is_new or not self.evaluator.has_sets:
+        if state.is_scored or is_new or not self.evaluator.held_out:
             return True
         self._settle_all()
         pause = time.monotonic()

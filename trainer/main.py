@@ -144,11 +144,23 @@ def run(
         with activities("setup"):
             world = _meet(config)
         with _refusing_together(world):
-            reset = _prepare(config, world, reset, parent)
+            check_agreement(config, parent, world)
+            # launchers on several nodes may have seen different newest checkpoints
+            reset = world.from_main(reset, frozenset[str])
+            what = ",".join(sorted(reset))
+            world.on_main(lambda: check_beginning(folder, parent, fresh=False, reset=what))  # before its folder is made
+            make_shared(folder, world)
             world.on_main(lock.acquire)
             world.on_main(lambda: keep_copies(folder, config.plugins))
             if world.is_main:
-                activities.ledger = _ledger(folder, started, world)
+                before = read_status(folder / STATUS_FILE)
+                activities.ledger = Ledger(
+                    folder / LEDGER_FILE,
+                    started=started,
+                    was_over=before is not None and before.is_over,
+                    ranks=world.size,
+                    device=device_name(world.device),
+                )
                 stop.watch_file(folder / STOP_FILE)
             outcome, step, reason, state = _fit(config, world, stop, activities, reset, parent)
             if world.is_main:
@@ -185,7 +197,7 @@ def _noted(folder: Path, rank: int, lock: RunLock, activities: Activities) -> It
     except Exception as error:
         of_file = as_file_error(error) if isinstance(error, OSError) else None
         refusal = error if isinstance(error, UserError) else of_file
-        end = _failed(error, folder, rank) if refusal is None else ("refused", str(refusal))
+        end = ("failed", _told(error, folder, rank)) if refusal is None else ("refused", str(refusal))
         if refusal is not None and not isinstance(refusal, _RefusedByAllError):
             note_failure(refusal, folder, rank)  # the launcher shows what rank 0 does not
         with contextlib.suppress(OSError):  # a missing folder may be the error
@@ -198,7 +210,7 @@ def _noted(folder: Path, rank: int, lock: RunLock, activities: Activities) -> It
             lock.release()
 
 
-def _failed(error: Exception, folder: Path, rank: int) -> tuple[str, str]:
+def _told(error: Exception, folder: Path, rank: int) -> str:
     """Log and note what ended this rank, without collectives: the other ranks may be gone."""
     is_noted = note_failure(error, folder, rank)
     told = f"rank {rank} on {socket.gethostname()}: {message_of(error)}"
@@ -208,7 +220,7 @@ def _failed(error: Exception, folder: Path, rank: int) -> tuple[str, str]:
         else:
             with contextlib.suppress(OSError):
                 traceback.print_exception(error)
-    return "failed", told
+    return told
 
 
 def _meet(config: RunConfig) -> World:
@@ -234,30 +246,6 @@ def _refusing_together(world: World) -> Iterator[None]:
         if world.meets("refusal", _REFUSAL_SECONDS):
             raise _RefusedByAllError(str(error)) from error
         raise
-
-
-def _prepare(config: RunConfig, world: World, reset: frozenset[str], parent: str | None) -> frozenset[str]:
-    """Check what the ranks were told, and make the run's folder; returns what all ranks reset."""
-    check_agreement(config, parent, world)
-    reset = world.from_main(
-        reset, frozenset[str]
-    )  # launchers on several nodes may have seen different newest checkpoints
-    folder, what = Path(config.folder), ",".join(sorted(reset))
-    world.on_main(lambda: check_beginning(folder, parent, fresh=False, reset=what))  # before its folder is made
-    make_shared(folder, world)
-    return reset
-
-
-def _ledger(folder: Path, started: float, world: World) -> Ledger:
-    """The run's ledger."""
-    before = read_status(folder / STATUS_FILE)
-    return Ledger(
-        folder / LEDGER_FILE,
-        started=started,
-        was_over=before is not None and before.is_over,
-        ranks=world.size,
-        device=device_name(world.device),
-    )
 
 
 def _fit(

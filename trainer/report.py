@@ -16,12 +16,13 @@ from configs.components.training import SIGNATURE
 from configs.process.files import is_file
 from configs.process.files.inside import read_text, write_text
 from configs.process.text import markdown, visible_name
+from trainer.evaluation.scores import OF_REFERENCES, Described, described
 from trainer.evaluation.sets import all_sets
 from trainer.limits import interval
 from trainer.records.names import TARGET_TOKENS
 from trainer.runs.layout import CONFIG, CURVES, LEDGER_FILE, METRICS_FILE, REPORT, STATUS_FILE, hypotheses_file
-from trainer.runs.ledger import read_figures
-from trainer.runs.metrics_file import OF_REFERENCES, Described, Line, number, read_formats, read_lines, whole
+from trainer.runs.ledger import read_ledger
+from trainer.runs.metrics_file import Line, number, read_lines, whole
 from trainer.runs.status import Status, read_status
 from trainer.terminal import describe_model, describe_phases, describe_schedule, describe_update
 
@@ -29,8 +30,8 @@ NUM_SAMPLES = 5
 """Translations of each set."""
 MOST_METRICS = 2
 """Metrics that are drawn."""
-MOST_POINTS = 300
-"""Most points of a curve; of more, every n-th is drawn."""
+MOST_POINTS = 600
+"""Fewer points than these are kept of the training loss; of more, every n-th."""
 _COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea", "#dc2626", "#0891b2")
 """Of curves; a panel has no more."""
 _WIDTH, _TOP, _BOTTOM, _LEFT, _RIGHT = 320, 120, 280, 54, 306
@@ -112,7 +113,7 @@ def svg(panels: Sequence[Panel]) -> str:
 
 
 def _drawn(panel: Panel) -> Iterator[str]:
-    curves = {name: _thinned(points) for name, points in panel.curves.items()}
+    curves = {name: [(x, y) for x, y in points if abs(y) < _LARGEST] for name, points in panel.curves.items()}
     every = [point for points in curves.values() for point in points]
     last = max(1.0, *(x for x, _ in every))
     low, high = min(y for _, y in every), max(y for _, y in every)
@@ -130,11 +131,6 @@ def _drawn(panel: Panel) -> Iterator[str]:
         newest = f"{points[-1][1]:.{panel.digits}f}" if points else "-"
         said = escape(f"{visible_name(name)}: {newest}")
         yield f'<text x="{_LEFT}" y="{36 + 14 * line}" fill="{colour}">{said}</text>'
-
-
-def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    known = [(x, y) for x, y in points if abs(y) < _LARGEST]
-    return [*known[: -1 : max(1, -(-len(known) // MOST_POINTS))], *known[-1:]]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -168,7 +164,7 @@ def read_course(folder: Path) -> Course:
             if seen % every == 0:
                 course.losses.append((step, number(line, "nll")))
             seen += 1
-            if len(course.losses) == 2 * MOST_POINTS:
+            if len(course.losses) == MOST_POINTS:
                 del course.losses[1::2]
                 every *= 2
         elif step is not None and kind in ("evaluation", "score"):
@@ -195,7 +191,8 @@ def write(folder: Path) -> Path:
         UserError: its configuration or its figures cannot be read.
         OSError: they cannot be read, or the report cannot be written.
     """
-    config, formats = load_saved(folder / CONFIG, any_version=True), read_formats(folder)
+    config = load_saved(folder / CONFIG, any_version=True)
+    formats = described(config.evaluation)
     course, status = read_course(folder), read_status(folder / STATUS_FILE) or Status(state="no status")
     panels, evaluations = list(_panels(course, formats)), course.newest()
     reason = status.error or status.stop_reason
@@ -216,7 +213,7 @@ def write(folder: Path) -> Path:
 
 
 def _settings(config: RunConfig, course: Course, folder: Path) -> Iterator[Sequence[str]]:
-    ledger = read_figures(folder / LEDGER_FILE) or {}
+    ledger = read_ledger(folder / LEDGER_FILE)
     yield "model", describe_model(config)
     yield "data", Code(", ".join(source.path for source in config.datasets))
     yield "an update", describe_update(config)

@@ -135,34 +135,35 @@ def announce(
         held_out: the sets to evaluate on.
         updates_an_epoch: about.
     """
+    section, scored = config.evaluation, "none: no held-out set"
+    if held_out:
+        sets = ", ".join(f"{len(one.sources):,} pairs of {one.name}" for one in held_out)
+        metrics = ", ".join(metric.label() for metric in section.metrics)
+        signature = next(iter(held_out[0].scorer.signatures.values()), "")
+        scored = f"{_when(section.every_updates)}: {sets}; {metrics} ({signature})"
     for line in trained.tied(config):
         log.info("%s", line)
     for warning in warnings_of(config):
         log.warning("%s", warning)
     ranks = f"{world.size} rank{'s' * (world.size > 1)} on {kind(world.device)}, {device_name(world.device)}"
+    sizes = engine.parameter_sizes()
+    total, number = sum(sizes.values()), sum(sizes[name] for name in engine.trained)
     rows = {
         "model": describe_model(config),
-        "parameters": _parameters(engine),
+        "parameters": f"{total:,}" + (f", {number:,} ({number / total:.1%}) are trained" if number < total else ""),
         "devices": f"{ranks}, ZeRO-{config.engine.zero_stage}, {engine.precision}",
         "data": "; ".join(_data(reader)),
         "an update": describe_update(config) + (f"; rows are padded: {why}" if (why := engine.why_padded) else ""),
         "an epoch": f"about {updates_an_epoch:,.0f} updates",
         "phases": "; ".join(describe_phases(config)),
         "schedule": describe_schedule(config.schedule, config),
-        "evaluation": _evaluation(config, held_out),
+        "evaluation": scored,
         "checkpoints": f"{_when(config.checkpoint.every_updates)}; the last {config.checkpoint.keep_last} are kept",
         "written to": config.folder,
     }
     for name, text in rows.items():
         if text:
             log_row(name, text)
-
-
-def _parameters(engine: Engine) -> str:
-    """How many parameters there are, and how many are trained."""
-    sizes = engine.parameter_sizes()
-    total, number = sum(sizes.values()), sum(sizes[name] for name in engine.trained)
-    return f"{total:,}" + (f", {number:,} ({number / total:.1%}) are trained" if number < total else "")
 
 
 def estimate_updates(config: RunConfig, reader: StreamReader) -> float:
@@ -242,16 +243,6 @@ def _when(every: int) -> str:
     return f"every {every:,} updates and at the end" if every else "at the end"
 
 
-def _evaluation(config: RunConfig, held_out: Sequence[HeldOutSet]) -> str:
-    section = config.evaluation
-    sets = ", ".join(f"{len(one.sources):,} pairs of {one.name}" for one in held_out)
-    if not held_out:
-        return "none: no held-out set"
-    metrics = ", ".join(metric.label() for metric in section.metrics)
-    signature = next(iter(held_out[0].scorer.signatures.values()), "")
-    return f"{_when(section.every_updates)}: {sets}; {metrics} ({signature})"
-
-
 def show_summary(config: RunConfig, state: TrainerState, saved_step: int | None, *, is_finished: bool) -> None:
     """Log how far the run came, its best score, its files and the next commands.
 
@@ -308,5 +299,4 @@ def bar_shown(view: Callable[[], tuple[str | None, Outlook]], *, is_main: bool) 
             yield
         finally:
             is_over.set()
-            thread.join(2 * SECONDS_BETWEEN)
-            bar.disable = thread.is_alive()  # the terminal takes nothing (Ctrl-S): closing the bar would wait for it
+            thread.join()

@@ -64,7 +64,7 @@ class Ancestry:
             old = Tokenizer.load(self.source.folder)
             self._weights, rows = in_vocabulary(self._weights, old, tokenizer, model)
             self.parent = dataclasses.replace(self.parent, rows=rows)
-        fill(model, self._weights.items(), self.source.folder)
+        fill(model, self._weights, self.source.folder)
 
     def begin(self, engine: Engine, *, is_main: bool) -> None:
         """Give the new engine the exact fp32 weights, whatever the precision of its model, and no other state.

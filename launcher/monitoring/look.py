@@ -22,7 +22,7 @@ from trainer.runs.layout import (
     checkpoint_folder,
     complete_steps,
 )
-from trainer.runs.ledger import read_figures
+from trainer.runs.ledger import read_ledger
 from trainer.runs.run_lock import is_locked
 from trainer.runs.status import Status, read_status
 
@@ -50,7 +50,7 @@ class Overview:
     """The SLURM job that writes the run, or waits to."""
     last_failure: Failure | None
     """What failed first the last time that ranks failed, even if the run has resumed since."""
-    ledger: dict[str, float] | None
+    ledger: dict[str, Any] | None
     """Seconds by kind, and goodput."""
 
     def to_json(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def look(run: Path, *, asks_slurm: bool = True) -> Overview:
         checkpoint_age=None if step is None else time.time() - written(checkpoint_folder(run, step) / MANIFEST),
         job=job,
         last_failure=newest_cause(run),
-        ledger=read_figures(run / LEDGER_FILE),
+        ledger=read_ledger(run / LEDGER_FILE) or None,
     )
 
 

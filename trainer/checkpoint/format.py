@@ -91,10 +91,6 @@ class Checkpoint:
             [self.folder / n for n in sorted(self.files) if n.startswith(f"{kind}-") and n.endswith(".safetensors")]
         )
 
-    def tensors(self, kind: str) -> Iterable[tuple[str, Tensor]]:
-        """Names and tensors of a kind, one at a time; see `stored`."""
-        return self.stored(kind).items()
-
     def weights_kind(self, *, raw: bool) -> Literal["model", "ema"]:
         """Which weights to use: `ema` if there is a moving average, unless `raw` asks for the weights themselves.
 

@@ -1,6 +1,6 @@
 """A plain model for a tokenizer, and its weights from a checkpoint. Needs no DeepSpeed."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -61,22 +61,20 @@ def load_weights(checkpoint: Checkpoint, model: torch.nn.Module, *, raw: bool) -
     Raises:
         UserError: the names or shapes are not the model's.
     """
-    fill(model, checkpoint.tensors(checkpoint.weights_kind(raw=raw)), checkpoint.folder)
+    fill(model, checkpoint.stored(checkpoint.weights_kind(raw=raw)), checkpoint.folder)
 
 
-def fill(model: torch.nn.Module, tensors: Iterable[tuple[str, torch.Tensor]], where: Path) -> None:
+def fill(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], where: Path) -> None:
     """Fill a plain model with tensors by name.
 
     Raises:
         UserError: the names or shapes are not the model's; the message begins with `where`.
     """
     parameters = dict(model.named_parameters())
-    seen = set()
     with torch.no_grad():
-        for name, tensor in tensors:
+        for name, tensor in tensors.items():
             if name not in parameters or parameters[name].shape != tensor.shape:
                 raise UserError(f"{where}: {name} {tuple(tensor.shape)} is not of this model")
             parameters[name].copy_(tensor)
-            seen.add(name)
-    if missing := sorted(parameters.keys() - seen):
+    if missing := sorted(parameters.keys() - tensors.keys()):
         raise UserError(f"{where}: {missing[0]} is missing")

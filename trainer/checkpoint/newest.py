@@ -125,21 +125,19 @@ def _look(folder: Path) -> tuple[list[str], str | None, str | None]:
         return names, said, None if names else said or saved
 
 
-def steps_to_keep(steps: Iterable[int], scores: Mapping[int, float], *, last: int, best: int, every: int) -> set[int]:
+def steps_to_keep(steps: Iterable[int], scores: Mapping[int, float], section: CheckpointSection) -> set[int]:
     """The steps whose checkpoints are kept.
 
     Args:
         steps: with a complete checkpoint.
         scores: by step, higher is better; a step without a score is never among the best. Of equal scores the newer
             wins.
-        last: how many of the newest to keep.
-        best: how many of the best to keep.
-        every: keep all multiples of this step; 0 for none.
+        section: says how many.
     """
-    there = sorted(set(steps))
+    there, every = sorted(steps, reverse=True), section.keep_every
     by_score = sorted((s for s in there if s in scores), key=lambda s: (-scores[s], -s))
     multiples = {s for s in there if every and s % every == 0}
-    return {*there[len(there) - min(last, len(there)) :], *by_score[:best], *multiples}
+    return {*there[: section.keep_last], *by_score[: section.keep_best], *multiples}
 
 
 def retain(folder: Path, scores: Mapping[int, float], section: CheckpointSection, refused: Collection[str]) -> None:
@@ -153,8 +151,7 @@ def retain(folder: Path, scores: Mapping[int, float], section: CheckpointSection
     """
     there = {step: path for path in list_steps(folder) if (step := step_of(path)) is not None}
     complete = [step for step, path in there.items() if path.name not in refused and looks_complete(path)]
-    last, best, every = section.keep_last, section.keep_best, section.keep_every
-    keep = steps_to_keep(complete, scores, last=last, best=best, every=every)
+    keep = steps_to_keep(complete, scores, section)
     for step, path in there.items():
         if step not in keep and step <= max(complete, default=-1):
             path.rename(folder / f"{TEMPORARY}delete-{path.name}")

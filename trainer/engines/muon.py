@@ -1,7 +1,7 @@
 """torch's Muon and AdamW as one optimizer, of whole matrices and of pieces of them."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,14 +41,13 @@ class MuonAndAdamW(torch.optim.Optimizer):
             muon: arguments of torch's Muon.
             adamw: arguments of torch's AdamW.
         """
-        kinds: tuple[tuple[bool, Callable[..., torch.optim.Optimizer], Mapping[str, Any]], ...] = (
-            (True, torch.optim.Muon, muon),
-            (False, torch.optim.AdamW, adamw),
-        )
-        self._parts: dict[bool, torch.optim.Optimizer] = {}
-        for is_of_muon, kind, arguments in kinds:
-            if own := [group for group in groups if _is_of_muon(group) == is_of_muon]:
-                self._parts[is_of_muon] = kind(own, lr=0.0, **arguments)  # which adds its arguments to its groups
+        matrices = [group for group in groups if _is_of_muon(group)]
+        others = [group for group in groups if not _is_of_muon(group)]
+        self._parts: dict[bool, torch.optim.Optimizer] = {}  # both add their arguments to their groups
+        if matrices:
+            self._parts[True] = torch.optim.Muon(matrices, lr=0.0, **muon)
+        if others:
+            self._parts[False] = torch.optim.AdamW(others, lr=0.0, **adamw)
         self.places: Mapping[int, Sequence[Place]] = {}
         """Of each flat tensor that is stepped on in place of parameters, by its storage, what is in it: the same
         parameters in the same order on all ranks.

@@ -54,21 +54,17 @@ class Evaluator:
         self._config = config
         self._section = config.evaluation
         self._tokenizer = tokenizer
-        self._held_out = held_out
+        self.held_out = held_out
+        """The sets to evaluate on."""
         self._loss = config.loss.build()
         self._world = world
         self._dtype = DTYPES[precision]
         self._stop_requested = stop_requested
         self._model: Transformer | None = None
 
-    @property
-    def has_sets(self) -> bool:
-        """Whether there is a set to evaluate on."""
-        return bool(self._held_out)
-
     def prepare(self) -> None:
         """Allocate the plain copy of the model now, instead of at the first evaluation."""
-        if self._model is None and self.has_sets:
+        if self._model is None and self.held_out:
             model = build_model(self._config.model, self._tokenizer, seed=self._config.seed)
             self._model = place(model, self._world.device, self._dtype, self._config.engine.kernels).eval()
 
@@ -81,8 +77,8 @@ class Evaluator:
         assert self._model is not None
         engine.copy_weights_to(self._model)
         parts = {}
-        for held_out in self._held_out:
-            name = held_out.name if len(self._held_out) > 1 else None
+        for held_out in self.held_out:
+            name = held_out.name if len(self.held_out) > 1 else None
             path = hypotheses_file(Path(self._config.folder), step, name)
             evaluation = self._evaluate(self._model, held_out, path)
             if evaluation is None:

@@ -69,7 +69,9 @@ class ScoreQueue:
                 if (scores := self._running.scores()) is None:
                     return
             except (NoScoreError, OSError) as error:
-                self._failed(step, metric, str(error))
+                log.warning("step %d: no %s, training goes on: %s", step, metric.name, error)
+                said = {"event": "no_score", "metric": metric.name, "of_step": step, "problem": hidden(str(error))}
+                self._metrics.event(max(step, self._state.step), said)
             else:
                 self._note(step, metric, scores)
             self._running = None
@@ -109,8 +111,3 @@ class ScoreQueue:
         of_score = {f"{key}{SIGNATURE}": metric.signature, "series": self._state.measured.get(key)}
         self._metrics.late_scores(step, {key: score, **each, **of_score})
         log.info("step %d  %s %.*f", step, key, metric.digits, score)
-
-    def _failed(self, step: int, metric: QueuedMetric, problem: str) -> None:
-        log.warning("step %d: no %s, training goes on: %s", step, metric.name, problem)
-        event = {"event": "no_score", "metric": metric.name, "of_step": step, "problem": hidden(problem)}
-        self._metrics.event(max(step, self._state.step), event)

@@ -26,9 +26,21 @@ from trainer.checkpoint.state import TrainerState
 from trainer.datasets import tokenizer_of
 from trainer.evaluation.sets import HeldOutSet
 from trainer.metrics.scoring import Score
-from trainer.runs.metrics_file import MEAN_OVER, OF_REFERENCES, Described
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True, frozen=True, slots=True)
+class Described:
+    """How to display a figure."""
+
+    label: str
+    higher_is_better: bool | None = True
+    digits: int = 2
+
+
+OF_REFERENCES = {name: Described(label=name, higher_is_better=False, digits=4) for name in ("loss", "nll")}
+"""Figures of an evaluation that are computed on the references, by name."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -83,7 +95,7 @@ class Evaluation:
             figures |= {key: score.value, f"{key}{SIGNATURE}": score.signature}
         figures |= {"pairs": len(self.references), "seconds": round(self.seconds, 2)}
         if len(self.mean_over) > 1:
-            figures[MEAN_OVER] = self.mean_over
+            figures["mean_over"] = self.mean_over
         for name, part in self.parts.items():
             figures[f"loss/{name}"] = part.loss
             figures |= {f"{key}/{name}": score.value for key, score in part.scores.items()}
@@ -105,12 +117,13 @@ def _mean_score(scores: Sequence[Score]) -> Score:
     return Score(value=_mean([score.value for score in scores]), signature="; ".join(signatures))
 
 
-def described(section: EvaluationSection, figure: str) -> Described:
-    """How to format a figure by which the best step can be chosen."""
-    for metric in section.all_metrics:
-        if metric.key() == figure:
-            return Described(label=metric.label(), higher_is_better=metric.higher_is_better, digits=metric.digits)
-    return OF_REFERENCES[figure]
+def described(section: EvaluationSection) -> dict[str, Described]:
+    """How to display the figures of metrics, and those by which the best step can be chosen beside them, by name."""
+    of_metrics = {
+        metric.key(): Described(label=metric.label(), higher_is_better=metric.higher_is_better, digits=metric.digits)
+        for metric in section.all_metrics
+    }
+    return of_metrics | OF_REFERENCES
 
 
 def last_and_best(config: RunConfig, state: TrainerState) -> tuple[str | None, str | None]:
@@ -118,7 +131,7 @@ def last_and_best(config: RunConfig, state: TrainerState) -> tuple[str | None, s
     scores = state.signed_scores()
     if not scores or config.best_by not in config.evaluation.directions:
         return None, None
-    shown = described(config.evaluation, config.best_by)
+    shown = described(config.evaluation)[config.best_by]
     steps = max(scores), max(scores, key=lambda step: (scores[step], -step))
     last, best = (f"{shown.label} {state.best_scores[step]:.{shown.digits}f} at step {step:,}" for step in steps)
     return last, best

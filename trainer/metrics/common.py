@@ -1,6 +1,5 @@
 """BLEU, chrF and TER by sacreBLEU (Post, 2018), and which of its tokenizers suits a language."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, get_args
 
 from pydantic import Field
@@ -109,24 +108,14 @@ def bleu(text: ScoredText, tokenizer: str | None = None, *, lowercase: bool = Fa
     Raises:
         UserError: there is no such tokenizer, or it needs a package or file that is missing.
     """
-    from sacrebleu import utils
     from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 
     option = text.tokenizer_option if tokenizer is None else "evaluation.metrics: tokenizer"
     name = choose(tokenizer or text.tokenizer, text.target_language)
     if name not in (names := get_args(BleuTokenizer)):
         raise UserError(f"{option}: {unknown(name, dict.fromkeys(names), what='tokenizer of sacreBLEU')}")
-    if name in SPM_MODELS:  # sacreBLEU would download it in the middle of a run
-        url = SPM_MODELS[name]["url"]
-        path = Path(utils.SACREBLEU_DIR) / "models" / Path(url).name
-        if not path.is_file():
-            raise UserError(
-                f"{option}: {name!r} needs a model, and {path} is not there; download {url} to that place "
-                "(the variable SACREBLEU names another folder than ~/.sacrebleu), or choose char"
-            )
     try:
         return BLEU(tokenize=name, lowercase=lowercase)
-    except (RuntimeError, ImportError, ValueError, OSError) as error:
+    except (RuntimeError, ImportError, ValueError, OSError, SystemExit) as error:
         said = " ".join(str(error).split())[:200]
         raise UserError(f"{option}: {name!r} cannot be used: {said}; or choose char") from error

@@ -97,7 +97,8 @@ class Activities:
             self._count(activity)
             self._open.pop()
             if self.ledger is not None:
-                self.ledger.add(self._kind(activity), activity.spent)
+                of_step: Kind = "redone" if step <= self.ledger.highest_step else "productive"
+                self.ledger.add(of_step if name == "step" else _KINDS[name], activity.spent)
             if self._open:
                 self._resume(self._open[-1])
         if name == "step":
@@ -125,12 +126,6 @@ class Activities:
             is_first = not self._has_stepped  # which compiles, and makes groups
             return max(self._limits.step_minutes, self._first_minutes) if is_first else self._limits.step_minutes
         return self._limits.evaluation_minutes if name == "evaluation" else self._limits.save_minutes
-
-    def _kind(self, activity: _Open) -> Kind:
-        if activity.name != "step":
-            return _KINDS[activity.name]
-        assert self.ledger is not None
-        return "redone" if activity.step <= self.ledger.highest_step else "productive"
 
     def _count(self, activity: _Open) -> None:
         activity.spent += self._clock() - self._resumed

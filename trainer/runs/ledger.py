@@ -5,11 +5,10 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 from configs.process.files.inside import read_json, write_text
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 Kind = Literal["setup", "productive", "redone", "waiting_for_data", "saving", "evaluating", "stalled"]
@@ -97,29 +96,17 @@ class Ledger:
             self._is_warned = True
 
 
-def read_figures(path: Path) -> dict[str, float] | None:
-    """The figures in a ledger's file, for another process; None if it cannot be read."""
-    return _told(path, _figures)
+def read_ledger(path: Path) -> dict[str, Any]:
+    """What another process has in a ledger's file; nothing if it cannot be read.
 
-
-def read_device_seconds(path: Path) -> dict[str, float] | None:
-    """Device seconds by the name of the device, summed over ranks; stalled time does not count.
-
-    None if there is no readable ledger.
+    Figures as of `Ledger.figures`; `highest_step`; and `devices`: seconds by the name of the device, summed over ranks,
+    without stalled time.
     """
-    return _told(path, lambda tree: dict(tree["device_seconds"]))
-
-
-def read_highest_step(path: Path) -> int:
-    """The highest update made, from a ledger's file; 0 if it is not known."""
-    return _told(path, lambda tree: int(tree["highest_step"])) or 0
-
-
-def _told(path: Path, what: Callable[[dict[str, Any]], T]) -> T | None:
     try:
-        return what(_read(path))
+        tree = _read(path)
     except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return {}
+    return {**_figures(tree), "highest_step": tree["highest_step"], "devices": tree["device_seconds"]}
 
 
 def _figures(tree: dict[str, Any]) -> dict[str, float]:

@@ -8,62 +8,16 @@ import logging
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs import UserError
-from configs.components import Metric, make
 from configs.process.files import explain
 from configs.process.files.inside import opened, parse_json, replacing
-from trainer.runs.layout import CONFIG, read_config
 
 log = logging.getLogger(__name__)
 
 Line = dict[str, Any]
 """Figures of a step, with `kind`: train, evaluation, score (one that came late) or event."""
-
-MEAN_OVER = "mean_over"
-"""In an evaluation of several validation sets: their names."""
-
-
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Described:
-    """How to display a metric's figures."""
-
-    label: str
-    higher_is_better: bool | None = True
-    digits: int = 2
-
-
-OF_REFERENCES = {name: Described(label=name, higher_is_better=False, digits=4) for name in ("loss", "nll")}
-"""Figures of an evaluation that are computed on the references, by name."""
-
-
-def describe_metrics(entries: object, queued: object = None) -> dict[str, Described]:
-    """How to display the metrics of a run, by the names of their figures.
-
-    Args:
-        entries: `evaluation.metrics` of a resolved configuration, which may be invalid or of another version.
-        queued: `evaluation.queued`, likewise.
-    """
-    displays = {}
-    for entry in entries if isinstance(entries, list) else [{"kind": "bleu"}, {"kind": "chrf"}]:
-        fields = {"kind": entry} if isinstance(entry, str) else dict(entry) if isinstance(entry, dict) else {}
-        kind = str(fields.pop("kind", ""))
-        try:
-            metric: Metric = make("metric", kind, **fields)
-        except (UserError, TypeError):  # a plugin that is not loaded, or a package that is not installed
-            name = str(fields.get("name") or kind)
-            displays[name] = Described(label=name)
-        else:
-            described = Described(label=metric.label(), higher_is_better=metric.higher_is_better, digits=metric.digits)
-            displays[metric.key()] = described
-    for entry in queued if isinstance(queued, list) else []:
-        fields = entry if isinstance(entry, dict) else {}
-        name, is_higher = str(fields.get("name")), bool(fields.get("higher_is_better", True))
-        displays[name] = Described(label=name, higher_is_better=is_higher, digits=4)
-    return displays
 
 
 def read_lines(path: Path, *, having: str = "") -> Iterator[Line]:
@@ -88,17 +42,6 @@ def slowest_save(path: Path) -> float:
     """Seconds of the slowest save so far, from its beginning to its commit; 0 if there is none. See `read_lines`."""
     saves = (line for line in read_lines(path, having='"checkpoint"') if line.get("event") == "checkpoint")
     return max(filter(math.isfinite, (number(line, "seconds") for line in saves)), default=0.0)
-
-
-def read_formats(run: Path) -> dict[str, Described]:
-    """How to format the scores of a run by their names, from its configuration if that can be read.
-
-    Args:
-        run: its folder.
-    """
-    section = read_config(run / CONFIG).get("evaluation")
-    section = section if isinstance(section, dict) else {}
-    return {**describe_metrics(section.get("metrics"), section.get("queued")), **OF_REFERENCES}
 
 
 def cut_back(path: Path, step: int) -> None:

@@ -32,7 +32,7 @@ class Cosine(Schedule):
 
     @override
     def factor(self, update: int, last: int) -> float:
-        return above(self.min_lr_ratio, half_cosine(self.done(update, last)))
+        return above(self.min_lr_ratio, (1 + math.cos(math.pi * self.done(update, last))) / 2)
 
 
 @component("schedule", "linear")
@@ -123,11 +123,6 @@ class OnPlateau(Schedule):
             if waited == self.patience:
                 times, waited = times + 1, 0
         return times
-
-
-def half_cosine(done: float) -> float:
-    """From 1 to 0 as `done` goes from 0 to 1."""
-    return (1 + math.cos(math.pi * done)) / 2
 
 
 def above(floor: float, fraction: float) -> float:

@@ -8,10 +8,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from configs.components import Samples, Tracker, Writer, component
+from configs.components import Samples, Tracker, Writer, component, make
 from configs.process.text import to_json
 from trainer.records.names import flatten, html_table, samples_table
-from trainer.runs.metrics_file import describe_metrics
 
 HPARAMS = (
     "model.d_model", "model.encoder_layers", "model.decoder_layers", "model.dropout", "optimizer.kind", "optimizer.lr",
@@ -69,8 +68,9 @@ def _is_its_own(thread: threading.Thread | None) -> bool:
 def _titles(config: Mapping[str, Any]) -> dict[str, str]:
     """Titles of the scores by the tags of their figures."""
     section = config.get("evaluation", {})
-    described = describe_metrics(section.get("metrics", []), section.get("queued"))
-    return {f"valid/{name}": one.label for name, one in described.items()}
+    metrics = [make("metric", **fields) for fields in section.get("metrics", [])]
+    titles = {f"valid/{metric.key()}": metric.label() for metric in metrics}
+    return titles | {f"valid/{fields['name']}": fields["name"] for fields in section.get("queued", [])}
 
 
 def _hyperparameters(config: Mapping[str, Any]) -> tuple[dict[str, bool | float | str], dict[str, float]]:

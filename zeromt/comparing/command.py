@@ -15,7 +15,7 @@ from trainer.checkpoint.format import Checkpoint
 from trainer.evaluation.sets import SetText
 from trainer.inference.loading import with_checkpoints
 from trainer.runs.layout import LEDGER_FILE, METRICS_FILE, STATUS_FILE, run_of
-from trainer.runs.ledger import read_device_seconds, read_figures
+from trainer.runs.ledger import read_ledger
 from trainer.runs.metrics_file import Line, number, read_lines
 from trainer.runs.parents import hash_of
 from trainer.runs.status import read_status
@@ -142,7 +142,7 @@ def read_cost(folder: Path) -> dict[str, Any]:
     trained: Line = {}
     for line in read_lines(folder / METRICS_FILE, having='"train"'):
         trained = line if line.get("kind") == "train" else trained
-    ledger, devices = read_figures(folder / LEDGER_FILE) or {}, read_device_seconds(folder / LEDGER_FILE) or {}
+    ledger = read_ledger(folder / LEDGER_FILE)
     status = read_status(folder / STATUS_FILE)
     tokens, seconds = number(trained, "total_target_tokens"), number(trained, "total_seconds")
     return {
@@ -152,7 +152,7 @@ def read_cost(folder: Path) -> dict[str, Any]:
         "target tokens a second": tokens / seconds if seconds > 0 else None,
         "wall hours": ledger["wall_seconds"] / 3600 if ledger else None,
         "goodput": ledger.get("goodput"),
-        **{f"{device} hours": spent / 3600 for device, spent in devices.items()},
+        **{f"{device} hours": spent / 3600 for device, spent in ledger.get("devices", {}).items()},
     }
 
 

@@ -17,7 +17,7 @@ from trainer.datasets import open_datasets, open_reader
 from trainer.engines.batches import UpdateCounts, count
 from trainer.runs.history import Position, read_position
 from trainer.runs.layout import CHECKPOINTS, CONFIG, HISTORY_FILE, LEDGER_FILE, METRICS_FILE, list_steps, step_of
-from trainer.runs.ledger import read_highest_step
+from trainer.runs.ledger import read_ledger
 from trainer.runs.metrics_file import read_lines, whole
 from trainer.spikes import is_skipped
 
@@ -110,7 +110,7 @@ def _check_made(run: Path, step: int) -> None:
     """
     steps = [step_of(folder) or 0 for folder in list_steps(run / CHECKPOINTS)]
     logged = (whole(line.get("step")) or 0 for line in read_lines(run / METRICS_FILE, having='"train"'))
-    made = max([read_highest_step(run / LEDGER_FILE), *steps, *logged])
+    made = max([read_ledger(run / LEDGER_FILE).get("highest_step", 0), *steps, *logged])
     if not made:
         raise UserError(f"RUN: {run} has made no update; give the folder of a run that has")
     if step > made:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from configs import CheckpointSection
 from tests.forked import fork_ranks
 from tests.trainer.checkpoint.small_engine import Saving, leftovers
 from trainer.checkpoint.newest import find_newest, remove_leftovers, steps_to_keep
@@ -25,7 +26,8 @@ from trainer.runs.layout import list_steps, step_of
     ],
 )
 def test_table(steps: list[int], scores: dict[int, float], last: int, best: int, every: int, kept: set[int]) -> None:
-    assert steps_to_keep(steps, scores, last=last, best=best, every=every) == kept
+    section = CheckpointSection(keep_last=last, keep_best=best, keep_every=every)
+    assert steps_to_keep(steps, scores, section) == kept
 
 
 def test_on_a_disk_broken_ones_count_for_nothing(tmp_path: Path) -> None:

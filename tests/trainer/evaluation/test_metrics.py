@@ -14,7 +14,6 @@ from tests.forked import Forked
 from tests.small import FILES, small_runs
 from trainer.checkpoint.state import TrainerState
 from trainer.metrics.scoring import Scorer
-from trainer.runs.metrics_file import describe_metrics
 
 MAX_PAIRS = 10
 """That the small run evaluates on."""
@@ -84,11 +83,3 @@ def test_a_metric_that_fails_has_no_score_and_ends_nothing(
     assert math.isnan(scores["bleu"].value)
     assert scores["ter"].value == 0.0
     assert caplog.messages == ["evaluation: BLEU has no score: ZeroDivisionError: no words"]
-
-
-def test_metrics_of_a_broken_configuration_are_shown_by_their_names() -> None:
-    found = describe_metrics(["ter", {"kind": "nobody", "name": "x"}, {"kind": "chrf", "word_order": 2, "new": 1}, 3])
-    assert {key: (one.label, one.higher_is_better) for key, one in found.items()} == {
-        "ter": ("TER", False), "x": ("x", True), "chrf": ("chrf", True), "": ("", True)
-    }  # fmt: skip
-    assert list(describe_metrics(None)) == ["bleu", "chrf"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.runs.ledger import KINDS, Ledger, read_device_seconds, read_figures, read_highest_step
+from trainer.runs.ledger import KINDS, Ledger, read_ledger
 from trainer.runs.status import read_status
 
 
@@ -37,9 +37,7 @@ def test_goes_on_over_restarts_and_counts_what_nobody_worked(tmp_path: Path) -> 
     spent = {"stalled": 120, "setup": 20, "productive": 50, "redone": 10}
     assert {kind: s for kind in KINDS if (s := figures[f"{kind}_seconds"])} == spent
     assert (figures["wall_seconds"], figures["goodput"], figures["restarts"]) == (200, 0.25, 1)
-    assert read_figures(path) == figures
-    assert read_highest_step(path) == 30
-    assert read_device_seconds(path) == {"GPU": 200, "CPU": 2 * (20 + 10)}
+    assert read_ledger(path) == {**figures, "highest_step": 30, "devices": {"GPU": 200, "CPU": 2 * (20 + 10)}}
     clock.now = 500  # set back
     third = Ledger(path, clock=clock, ranks=1, device="GPU").figures()
     assert (third["wall_seconds"], third["restarts"]) == (200, 2)
