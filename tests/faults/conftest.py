@@ -149,6 +149,12 @@ def launch_command(run: Run, *options: str, ranks: int = 2, restarts: int = 3) -
     return zeromt("launch", "local", "debug", *counts, *run.settings, *options)
 
 
+def run_of(folder: Path, corpus: Corpus, name: str, overrides: Sequence[str] = ()) -> Run:
+    """The run of a name in a folder."""
+    settings = (*corpus.overrides, *SETTINGS, f"output={folder}", f"name={name}", *overrides)
+    return Run(folder=folder / name, plan=folder / f"{name}.plan", settings=settings)
+
+
 @pytest.fixture
 def make_run(corpus_en_fr: Corpus, tmp_path: Path) -> MakeRun:
     """A run that is to be disturbed; begun where `after` (a run, a step) stood, if that is given."""
@@ -156,8 +162,7 @@ def make_run(corpus_en_fr: Corpus, tmp_path: Path) -> MakeRun:
     def make(
         *faults: Fault, name: str = "run", overrides: Sequence[str] = (), after: tuple[Run, int] | None = None
     ) -> Run:
-        settings = (*corpus_en_fr.overrides, *SETTINGS, f"output={tmp_path}", f"name={name}", *overrides)
-        run = Run(folder=tmp_path / name, plan=tmp_path / f"{name}.plan", settings=settings)
+        run = run_of(tmp_path, corpus_en_fr, name, overrides)
         write_plan(run.plan, faults)
         if after is not None:
             begin_after(run, *after)
@@ -191,12 +196,8 @@ def launch(start: Start, shim: Path) -> Launch:
 def undisturbed(corpus_en_fr: Corpus, shim: Path) -> Run:
     """What every disturbed run is held against; not to be written to."""
 
-    def of(folder: Path) -> Run:
-        settings = (*corpus_en_fr.overrides, *SETTINGS, f"output={folder}", "name=undisturbed")
-        return Run(folder=folder / "undisturbed", plan=folder / "undisturbed.plan", settings=settings)
-
     def train(folder: Path) -> None:
-        run = of(folder)
+        run = run_of(folder, corpus_en_fr, "undisturbed")
         write_plan(run.plan, [])
         with socket.create_server(("", 0)) as server, contextlib.ExitStack() as also:
             with contextlib.suppress(OSError):  # taken already: as good
@@ -207,7 +208,7 @@ def undisturbed(corpus_en_fr: Corpus, shim: Path) -> Run:
         assert done.code == 0, done.err[-4000:]
         assert run.complete_steps() == [5, 10, 15, 20]
 
-    return of(once("undisturbed", train))
+    return run_of(once("undisturbed", train), corpus_en_fr, "undisturbed")
 
 
 def send(pid: int, number: int) -> None:

@@ -1,7 +1,6 @@
 """Rows 12, 13, 18 and 28: what two ranks live through, run after run in the same processes."""
 
 import os
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Corpus
-from tests.faults.conftest import SETTINGS, Run, injected
+from tests.faults.conftest import Run, injected, run_of
 from tests.faults.injected import Fault, write_plan
 from tests.faults.injected_runs import run_all
 from tests.forked import Forked
@@ -31,52 +30,36 @@ class Ended:
     logs: tuple[str, str]
 
 
-class Runs:
-    """Collects runs, then starts them."""
-
-    def __init__(self, folder: Path, corpus: Corpus) -> None:
-        self._folder = folder
-        self._corpus = corpus
-        self._runs: dict[str, Run] = {}
-
-    def add(self, name: str, *faults: Fault, overrides: Sequence[str] = (), output: Path | None = None) -> Run:
-        output = output or self._folder
-        settings = (*self._corpus.overrides, *SETTINGS, f"output={output}", f"name={name}", *overrides)
-        run = Run(folder=output / name, plan=self._folder / f"{name}.plan", settings=settings)
-        write_plan(run.plan, faults)
-        self._runs[name] = run
-        return run
-
-    def start(self, shim: Path) -> dict[str, Ended]:
-        first, *_ = self._runs.values()
-        with closing(Forked(*injected(shim, first))) as forked:
-            given = [(run.settings, run.plan) for run in self._runs.values()]
-            found = forked.ranks(2, run_all, given, cwd=self._folder)
-        ended = zip(self._runs.items(), *found, strict=True)
-        return {name: Ended(run, *zip(one, other, strict=True)) for (name, run), one, other in ended}
-
-
 @pytest.fixture(scope="module")
 def ended(corpus_en_fr: Corpus, shim: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     folder = tmp_path_factory.mktemp("in-ranks")
-    runs = Runs(folder, corpus_en_fr)
-    runs.add(
-        "full",
-        Fault(point="audit:os.chmod", path="tmp-step-00000005/model-", action="sleep", value=0.3),
-        Fault(point="save", action="disk_full", rank=1, step=10, value=FULL),
-        Fault(point="commit", action="disk_full", rank=1, since=11),
-        overrides=[SHORTER],
-    )
-    unwritable = runs.add("unwritable", overrides=["checkpoint.every_updates=1", "checkpoint.max_failures=2"])
-    unwritable.folder.mkdir()
-    (unwritable.folder / "checkpoints").symlink_to(UNWRITABLE)
-    runs.add(
-        "full-for-all",
-        Fault(point="accumulate", action="disk_full", rank=0, step=3, value=FULL),
-        Fault(point="accumulate", action="disk_full", rank=0, step=13),
-        overrides=[SHORTER, "training.tensorboard=true", "checkpoint.asynchronous=false"],
-    )
-    return runs.start(shim)
+    given: dict[str, tuple[list[str], list[Fault]]] = {
+        "full": (
+            [SHORTER],
+            [
+                Fault(point="audit:os.chmod", path="tmp-step-00000005/model-", action="sleep", value=0.3),
+                Fault(point="save", action="disk_full", rank=1, step=10, value=FULL),
+                Fault(point="commit", action="disk_full", rank=1, since=11),
+            ],
+        ),
+        "unwritable": (["checkpoint.every_updates=1", "checkpoint.max_failures=2"], []),
+        "full-for-all": (
+            [SHORTER, "training.tensorboard=true", "checkpoint.asynchronous=false"],
+            [
+                Fault(point="accumulate", action="disk_full", rank=0, step=3, value=FULL),
+                Fault(point="accumulate", action="disk_full", rank=0, step=13),
+            ],
+        ),
+    }
+    runs = {name: run_of(folder, corpus_en_fr, name, overrides) for name, (overrides, _) in given.items()}
+    for name, (_, faults) in given.items():
+        write_plan(runs[name].plan, faults)
+    runs["unwritable"].folder.mkdir()
+    (runs["unwritable"].folder / "checkpoints").symlink_to(UNWRITABLE)
+    with closing(Forked(*injected(shim, runs["full"]))) as forked:
+        found = forked.ranks(2, run_all, [(run.settings, run.plan) for run in runs.values()], cwd=folder)
+    every = zip(runs.items(), *found, strict=True)
+    return {name: Ended(run, *zip(one, other, strict=True)) for (name, run), one, other in every}
 
 
 def saves(run: Run) -> list[tuple[object, object, object]]:

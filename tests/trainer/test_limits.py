@@ -10,15 +10,35 @@ import pytest
 
 from configs import ConfigError, load_run
 from configs.components import make
-from tests.conftest import read_metrics
+from tests.conftest import Corpus
 from tests.everything import LAST, everything
 from tests.forked import Forked
+from tests.trainer.many_runs import train_all
 from trainer.checkpoint.state import TrainerState
+from trainer.engines.batches import StepResult
 from trainer.evaluation.scores import current_plateau
 from trainer.limits import Limits
+from trainer.loop import Trainer
+from trainer.ranks.distributed import World
 from trainer.terminal import warnings_of
 
-SETTINGS = ["training.tensorboard=false", "evaluation.max_pairs=2"]
+
+def rates(world: World, settings: list[str]) -> list[float]:
+    """As a rank, to which an update takes a second on rank 0, and longer on others: the rates of a run."""
+    found: list[float] = []
+
+    def listen(built: Trainer, world: World) -> None:
+        step = built.run.engine.step
+
+        def heard(lr: float) -> StepResult:
+            found.append(lr)
+            built.run.state.seconds += 1 + world.rank
+            return step(lr)
+
+        built.run.engine.step = heard  # type: ignore[method-assign]
+
+    train_all(world, [settings], listen)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -64,45 +84,46 @@ def test_a_run_ends_by_it(forked: Forked) -> None:
     assert status["stop_reason"].startswith("training.early_stopping: no nll better by more than 99 than ")
 
 
-class TestSchedulesAndClocks:
-    @staticmethod
-    def limits(state: TrainerState, *, max_updates: int = 1000, **schedule: Any) -> Limits:
-        given = [f"training.max_updates={max_updates}", "training.max_minutes=10"]
-        config = load_run("debug", given)
-        config = dataclasses.replace(config, schedule=make("schedule", "linear", warmup_updates=10, **schedule))
-        return Limits(config, state)
+def limits_of(state: TrainerState, *, max_updates: int = 1000, **schedule: Any) -> Limits:
+    given = [f"training.max_updates={max_updates}", "training.max_minutes=10"]
+    config = load_run("debug", given)
+    config = dataclasses.replace(config, schedule=make("schedule", "linear", warmup_updates=10, **schedule))
+    return Limits(config, state)
 
-    @pytest.mark.parametrize(
-        ("ends_with", "seconds", "state", "expected"),
-        [
-            ("updates", 300.0, {"step": 100}, 1000),
-            ("updates", 0.0, {"step": 100, "skipped_updates": 7}, 993),  # nor is a skip part of it
-            ("minutes", 300.0, {"step": 100}, 200),
-            ("minutes", 30.0, {"step": 100}, 1000),  # max_updates is sooner
-            ("minutes", 599.9999, {"step": 100}, 101),
-            ("minutes", 700.0, {"step": 100}, 101),  # never behind the next update
-            ("minutes", 0.0, {"step": 0}, 1000),
-            ("minutes", 300.0, {"step": 100, "start_step": 90, "start_seconds": 270, "schedule_start": 90}, 200),
-        ],
-    )
-    def test_where_a_schedule_ends(self, ends_with: str, seconds: float, state: dict[str, Any], expected: int) -> None:
-        limits = self.limits(TrainerState(**state), ends_with=ends_with)
-        assert limits.schedule_end(seconds, state["step"]) == expected
 
-    @pytest.mark.parametrize("settings", [(), ("training.max_minutes=9", "schedule.kind=constant")])
-    def test_minutes_that_cannot_end_one(self, settings: tuple[str, ...]) -> None:
-        with pytest.raises(ConfigError, match=r"^schedule\.ends_with: minutes; it needs training\.max_min"):
-            load_run("debug", ["schedule.kind=cosine", "schedule.ends_with=minutes", *settings])
+@pytest.mark.parametrize(
+    ("ends_with", "seconds", "state", "expected"),
+    [
+        ("updates", 300.0, {"step": 100}, 1000),
+        ("updates", 0.0, {"step": 100, "skipped_updates": 7}, 993),  # nor is a skip part of it
+        ("minutes", 300.0, {"step": 100}, 200),
+        ("minutes", 30.0, {"step": 100}, 1000),  # max_updates is sooner
+        ("minutes", 599.9999, {"step": 100}, 101),
+        ("minutes", 700.0, {"step": 100}, 101),  # never behind the next update
+        ("minutes", 0.0, {"step": 0}, 1000),
+        ("minutes", 300.0, {"step": 100, "start_step": 90, "start_seconds": 270, "schedule_start": 90}, 200),
+    ],
+)
+def test_where_a_schedule_ends(ends_with: str, seconds: float, state: dict[str, Any], expected: int) -> None:
+    limits = limits_of(TrainerState(**state), ends_with=ends_with)
+    assert limits.schedule_end(seconds, state["step"]) == expected
 
-    def test_in_a_run_of_minutes(self, place: Path, forked: Forked) -> None:
-        """All ranks have the same rate, or they would not stay alike."""
-        given = ["schedule={kind: linear, warmup_updates: 2, ends_with: minutes}", "training.max_updates=1000000"]
-        given += ["training.max_minutes=0.15", "evaluation.every_updates=0", "name=clock", "engine.zero_stage=0"]
-        done = forked.trainer(2, "small.yaml", *SETTINGS, *given, "stability.hash_every_updates=1", cwd=place)
-        assert done.code == 0, done.err
-        rates = [line["lr"] for line in read_metrics(place / "runs" / "clock")]
-        assert rates[-1] < 0.1 * max(rates)
-        assert "training.max_minutes=0.15 is reached" in done.out
+
+@pytest.mark.parametrize("settings", [(), ("training.max_minutes=9", "schedule.kind=constant")])
+def test_minutes_that_cannot_end_one(settings: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"^schedule\.ends_with: minutes; it needs training\.max_min"):
+        load_run("debug", ["schedule.kind=cosine", "schedule.ends_with=minutes", *settings])
+
+
+def test_in_a_run_of_minutes(corpus_en_fr: Corpus, forked: Forked, tmp_path: Path) -> None:
+    """All ranks have the same rate, whatever their clocks say, or they would not stay alike."""
+    given = ["schedule={kind: linear, warmup_updates: 2, ends_with: minutes}", "training.max_updates=1000000"]
+    given += ["training.max_minutes=0.5", "evaluation.every_updates=0", "evaluation.max_pairs=2"]
+    given += [*corpus_en_fr.overrides, "training.tensorboard=false", f"output={tmp_path}"]
+    one, other = forked.ranks(2, rates, given, cwd=tmp_path)
+    assert one == other
+    assert 10 < len(one) <= 31
+    assert one[-1] < 0.1 * max(one)
 
 
 @pytest.mark.parametrize(("scored", "saved", "is_told"), [(600, 300, False), (2000, 300, False), (300, 200, True)])

@@ -1,11 +1,9 @@
 """Parts of a model in one file outside the repository: trained, planned for, searched, exported or refused by name."""
 
-import json
 import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -85,21 +83,11 @@ def test_each_trains_and_is_searched_with(trained: dict[str, Path]) -> None:
         assert read_metrics(run, "evaluation")
 
 
-def test_a_plan_has_the_costs_that_each_says(zeromt: Zeromt) -> None:
-    def planned(*settings: str) -> Finished:
-        gpus = ("--nodes", "1", "--gpus-per-node", "2", "--gpu-memory", "16GB", "--json")
-        return zeromt("plan", "small.yaml", *gpus, *settings)
-
-    trees: list[dict[str, Any]] = [json.loads(planned(*more).out) for more in ((), OTHERS, (ATTENTION,))]
-    ours, theirs, attention = trees
-    assert attention["parameters"]["encoder attention"] == 16 * 16
-    assert theirs["parameters"]["encoder feed-forward"] == 3 * 16 * 24 + 2 * 24 + 16
-    assert theirs["parameters"]["norms"] == (2 + 3) * 1 + 2 * 16
-    for tree, part in ((attention, "encoder attention"), (theirs, "decoder feed-forward")):
-        assert tree["flops_per_target_token"][part] != ours["flops_per_target_token"][part]
-        assert tree["chosen"]["memory"]["activations"] != ours["chosen"]["memory"]["activations"]
-    assert theirs["chosen"]["memory"]["output"] != ours["chosen"]["memory"]["output"]
-    done = planned("model.norm=silent")
+def test_a_plan_needs_the_costs_of_each(zeromt: Zeromt) -> None:
+    gpus = ("--nodes", "1", "--gpus-per-node", "2", "--gpu-memory", "16GB")
+    done = zeromt("plan", "small.yaml", *gpus, *OTHERS)
+    assert done.code == 0, done.err
+    done = zeromt("plan", "small.yaml", *gpus, "model.norm=silent")
     assert "model.norm.kind: 'silent' does not state its activation_bytes, which a plan needs; add" in done.err
 
 

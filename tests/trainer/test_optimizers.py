@@ -1,16 +1,14 @@
-"""An optimizer in a file outside the repository is trained with, saved, resumed and planned for."""
+"""An optimizer in a file outside the repository is trained with, saved and resumed."""
 
 from pathlib import Path
 
 import pytest
 
 from configs import ConfigError, load_run
-from model.flops import Vocabularies
 from tests.configs.plugins.cases import OPTIMIZER
 from tests.conftest import read_metrics
 from tests.forked import Forked
 from tests.small import FILES, small_runs
-from zeromt.planning.memory import MemoryModel, Setting
 
 
 def test_one_in_a_file_outside(forked: Forked, tmp_path: Path) -> None:
@@ -46,20 +44,3 @@ def test_where_it_is_not_sound_it_is_refused_by_name(kind: str, stage: int, why:
     settings = [f"optimizer.kind={kind}", f"engine.zero_stage={stage}", "engine.offload_optimizer=true"]
     with pytest.raises(ConfigError, match=rf"optimizer\.kind: {kind} works {why}.*element by element, such as adamw$"):
         load_run("debug", settings)
-
-
-def test_plans_count_what_each_keeps() -> None:
-    """Bytes of its states on one rank, and no stage where it is not sound."""
-    vocabularies = Vocabularies(source=32_000, target=32_000)
-    found = {}
-    for kind in ("adamw", "adafactor", "muon"):
-        config = load_run("wmt_base", [f"optimizer.kind={kind}", "engine.zero_stage=0"])
-        planned = MemoryModel(config, vocabularies, precision="bf16")
-        states = planned.states(Setting(stage=0, offload=False, checkpointing=False), 1)
-        found[kind] = states.optimizer - 4 * planned.num_parameters  # without master weights
-    whole = [p for p in planned.parameters if len(p.shape) == 2]
-    vectors = sum(p.size for p in planned.parameters if len(p.shape) == 1)
-    of_layers = sum(p.size for p in whole if p.name.split(".")[0] in ("encoder", "decoder"))
-    assert found["adamw"] == 8 * planned.num_parameters
-    assert found["adafactor"] == 4 * (vectors + sum(sum(p.shape) for p in whole))
-    assert found["muon"] == 8 * planned.num_parameters - 4 * of_layers

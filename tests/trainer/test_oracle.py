@@ -57,6 +57,7 @@ ROWS: dict[str, tuple[str, int, Sequence[str]]] = {
     "tied": ("adamw", 0, ("model.tied_embeddings=three-way", "model.dropout=0.1")),
     "frozen": ("adamw", 1, (*FROZEN, "loss.label_smoothing=0")),
     "offloaded": ("adamw", 2, ("engine.offload_optimizer=true", "model.tied_embeddings=none")),
+    "bf16-frozen": ("adamw", 3, (*FROZEN, "engine.precision=bf16")),
     "adafactor": ("adafactor", 0, ()),
     "adafactor-frozen": ("adafactor", 0, FROZEN),
     "muon": ("muon", 1, ()),
@@ -126,7 +127,7 @@ def runs(forked: Forked, corpus_en_fr: Corpus, weighted: Path, tmp_path_factory:
 
 
 def stored(run: Path, kind: str, step: int = UPDATES) -> dict[str, torch.Tensor]:
-    return dict(read_checkpoint(checkpoint_folder(run, step)).tensors(kind))
+    return dict(read_checkpoint(checkpoint_folder(run, step)).stored(kind))
 
 
 def distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
@@ -152,6 +153,10 @@ def test_it_is_that_of_plain_pytorch(row: str, runs: Path, corpus_en_fr: Corpus,
     assert [line["grad_norm"] for line in lines] == pytest.approx(expected.norms, rel=1e-2 if is_half else 1e-4)
     for kind, theirs in (("model", expected.weights), ("ema", expected.ema)):
         assert distance(stored(runs / row, kind), theirs) < (5e-3 if is_half else 1e-5), kind
+    frozen = {name for name in expected.weights if row.endswith("frozen") and is_frozen(name)}
+    assert all(torch.equal(stored(runs / row, "model")[name], expected.weights[name]) for name in frozen)
+    kept = {key.partition("/")[2] for key in stored(runs / row, "optimizer")}
+    assert kept == expected.weights.keys() - frozen, "what is frozen has no moments"
 
 
 def test_the_loss_scale_of_fp16_is_that_of_the_checkpoint(runs: Path) -> None:

@@ -44,15 +44,6 @@ def test_rate(kind: str, warmup: int, floor: float, update: int, expected: float
     assert schedule.rate(update, peak=1.0, last=1000) == pytest.approx(expected, abs=1e-12)
 
 
-def test_vaswani_is_inverse_sqrt_with_its_own_peak() -> None:
-    width, warmup = 512, 4000
-    schedule = make("schedule", "inverse_sqrt", warmup_updates=warmup)
-    for update in (1, 100, 4000, 10_000, 100_000):
-        paper = width**-0.5 * min(update**-0.5, update * warmup**-1.5)
-        ours = schedule.rate(update, peak=(width * warmup) ** -0.5, last=10**6)
-        assert math.isclose(paper, ours, rel_tol=1e-12)
-
-
 @pytest.mark.parametrize(("patience", "min_delta"), [(1, 0.0), (2, 0.5), (3, 0.0)])
 def test_plateaus_are_torchs(patience: int, min_delta: float) -> None:
     """Whose patience is the number of evaluations that are borne, and whose floor is no fraction."""
@@ -69,49 +60,52 @@ def test_plateaus_are_torchs(patience: int, min_delta: float) -> None:
     assert ours.rate(61, peak=2.0, last=1, scores=[*scores, math.nan] + [math.nan] * 60) == 0.1
 
 
-class TestScores:
-    """A schedule that follows the scores of evaluations, in the trainer."""
+"""A schedule that follows the scores of evaluations, in the trainer."""
 
-    GIVEN = ("schedule={kind: plateau, metric: nll, patience: 2, warmup_updates: 0}", "optimizer.lr=0.8")
+GIVEN = ("schedule={kind: plateau, metric: nll, patience: 2, warmup_updates: 0}", "optimizer.lr=0.8")
+"""A schedule that follows the scores of evaluations."""
 
-    @pytest.mark.parametrize(
-        ("scores", "lr"),
-        [
-            ({}, 0.8),
-            ({5: 3.0, 10: 2.0, 15: 2.5}, 0.8),
-            ({5: 3.0, 10: 2.0, 15: 2.5, 20: 2.0}, 0.4),
-            ({5: 3.0, 10: 2.0, 15: 2.5, 20: 2.0, 25: 1.0, 30: 1.0, 35: math.nan}, 0.2),
-        ],
-    )
-    def test_the_named_figure_is_followed(self, scores: dict[int, float], lr: float) -> None:
-        state = TrainerState(step=40, scores={"nll": scores})
-        assert Limits(load_run("debug", self.GIVEN), state).rate(0.0, 40) == pytest.approx(lr)
 
-    def test_those_of_before_a_reset_or_the_schedules_phase_do_not_count(self) -> None:
-        scores = {"nll": {5: 1.0, 10: 2.0, 15: 3.0, 20: 4.0}}
-        state = TrainerState(step=20, start_step=10, schedule_start=10, scores=scores)
-        assert Limits(load_run("debug", self.GIVEN), state).rate(0.0, 20) == pytest.approx(0.8)
-        own = f"phases=[{{name: a, until: {{updates: 9}}}}, {{name: b, {self.GIVEN[0].replace('=', ': ', 1)}}}]"
-        phase = PhaseState(number=1, name="b", step=15, epoch=0, applied=15)
-        state = TrainerState(step=20, scores=scores, phase=phase)
-        assert Limits(load_run("debug", [own, self.GIVEN[1]]), state).rate(0.0, 20) == pytest.approx(0.8)
+@pytest.mark.parametrize(
+    ("scores", "lr"),
+    [
+        ({}, 0.8),
+        ({5: 3.0, 10: 2.0, 15: 2.5}, 0.8),
+        ({5: 3.0, 10: 2.0, 15: 2.5, 20: 2.0}, 0.4),
+        ({5: 3.0, 10: 2.0, 15: 2.5, 20: 2.0, 25: 1.0, 30: 1.0, 35: math.nan}, 0.2),
+    ],
+)
+def test_the_named_figure_is_followed(scores: dict[int, float], lr: float) -> None:
+    state = TrainerState(step=40, scores={"nll": scores})
+    assert Limits(load_run("debug", GIVEN), state).rate(0.0, 40) == pytest.approx(lr)
 
-    @pytest.mark.parametrize(
-        ("setting", "said"),
-        [
-            (
-                "schedule.metric=blue",
-                "schedule.metric: blue is not a figure of evaluations; use one of bleu, chrf, ",
-            ),
-            (
-                "evaluation.every_updates=0",
-                "schedule: with evaluation.every_updates=0; set every_updates above",
-            ),
-        ],
-    )
-    def test_what_cannot_be_followed_is_refused(self, setting: str, said: str) -> None:
-        with pytest.raises(ConfigError, match=re.escape(said)):
-            load_run("debug", [*self.GIVEN, setting])
+
+def test_those_of_before_a_reset_or_the_schedules_phase_do_not_count() -> None:
+    scores = {"nll": {5: 1.0, 10: 2.0, 15: 3.0, 20: 4.0}}
+    state = TrainerState(step=20, start_step=10, schedule_start=10, scores=scores)
+    assert Limits(load_run("debug", GIVEN), state).rate(0.0, 20) == pytest.approx(0.8)
+    own = f"phases=[{{name: a, until: {{updates: 9}}}}, {{name: b, {GIVEN[0].replace('=', ': ', 1)}}}]"
+    phase = PhaseState(number=1, name="b", step=15, epoch=0, applied=15)
+    state = TrainerState(step=20, scores=scores, phase=phase)
+    assert Limits(load_run("debug", [own, GIVEN[1]]), state).rate(0.0, 20) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (
+            "schedule.metric=blue",
+            "schedule.metric: blue is not a figure of evaluations; use one of bleu, chrf, ",
+        ),
+        (
+            "evaluation.every_updates=0",
+            "schedule: with evaluation.every_updates=0; set every_updates above",
+        ),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(setting: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load_run("debug", [*GIVEN, setting])
 
 
 @pytest.mark.parametrize(

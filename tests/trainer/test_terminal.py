@@ -1,12 +1,6 @@
 """What a run says on terminals of 80 and 120 columns, with NO_COLOR, and where its output is no terminal."""
 
-import logging
-import os
-import pty
 import re
-import sys
-import termios
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,9 +8,6 @@ import pytest
 from tests.conftest import Corpus
 from tests.forked import Forked
 from tests.trainer.on_a_terminal import CODES, bars, on_a_terminal, seen
-from tests.waiting import PATIENCE
-from trainer.limits import Outlook
-from trainer.terminal import bar_shown
 from zeromt.cli.main import parse
 
 TRAINING = (
@@ -111,36 +102,3 @@ def test_refusal_is_red(forked: Forked, corpus_en_fr: Corpus, tmp_path: Path) ->
     code, text = on_terminal(forked, tmp_path, arguments(corpus_en_fr, Path("runs"), "training.max_updates=0"), 80, {})
     assert code == 2
     assert text.startswith("\r\x1b[K\x1b[1;31mzeromt: error: training.max_updates")
-
-
-def test_stopped_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after Ctrl-S: it holds up the bar alone, lines go on to their file, and the run ends."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    draws = threading.Event()
-    outlook = Outlook(fraction=0.5, share="5 of 10", seconds_left=None, seconds_per_update=None)
-
-    def view() -> tuple[None, Outlook]:
-        draws.set()
-        return None, outlook
-
-    end, terminal = pty.openpty()
-    termios.tcsetwinsize(terminal, (50, 80))
-    with os.fdopen(end, "rb", buffering=0) as shown, os.fdopen(terminal, "w") as stderr:
-        monkeypatch.setattr(sys, "stderr", stderr)
-        with (tmp_path / "log").open("w") as file:
-            monkeypatch.setattr(sys, "stdout", file)
-            handler = logging.StreamHandler(file)
-            monkeypatch.setattr(logging.root, "handlers", [handler])
-            with bar_shown(view, is_main=True):
-                termios.tcflow(terminal, termios.TCOOFF)
-                assert draws.wait(PATIENCE)
-                for number in range(1000):
-                    logging.getLogger("trainer").warning("step %d", number)
-        [thread] = [one for one in threading.enumerate() if one.name == "bar"]
-        termios.tcflow(terminal, termios.TCOON)
-        text = b""
-        while b"5 of 10" not in text:
-            text += shown.read(400)
-        thread.join(PATIENCE)
-    assert (tmp_path / "log").read_text().splitlines()[-1] == "step 999"

@@ -81,11 +81,8 @@ def _check_optimizer(checkpoint: Checkpoint, config: RunConfig) -> None:
         UserError: naming the field.
     """
     saved = load_saved(checkpoint.folder / CONFIG, any_version=True)
-    kinds = config.optimizer.kind, saved.optimizer.kind
-    for field, (now, then) in {
-        "optimizer.kind": kinds,
-        "training.freeze": (config.training.freeze, saved.training.freeze),
-    }.items():
+    kinds, patterns = (config.optimizer.kind, saved.optimizer.kind), (config.training.freeze, saved.training.freeze)
+    for field, (now, then) in {"optimizer.kind": kinds, "training.freeze": patterns}.items():
         if now != then:
             raise UserError(
                 f"{field}: {now}, the checkpoint has {then}; set {field}={then}, or begin with new moments by --reset "

@@ -105,7 +105,6 @@ def test_kill_before_every_operation_of_a_save(
 
     run, task = disturbed(None)
     operations = fork_ranks(size, task)[rank]
-    print(*(f"{n:3} {name}" for n, name in enumerate(operations)), sep="\n")
     assert whole(run / "checkpoints") == [30, 40]
 
     went_back = 0

@@ -1,11 +1,10 @@
 """A pickle put in place of any file of a run's folder, or beside it, is never executed.
 
-What it would do is make a folder, the canary. Where a pickle takes the place of a checkpoint's file, the manifest is
+What it would do is make a file, the canary. Where a pickle takes the place of a checkpoint's file, the manifest is
 made to agree with it: whoever can write one file can write two.
 """
 
 import io
-import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -16,20 +15,13 @@ import numpy as np
 import pytest
 import torch
 
+from tests.faults.conftest import Canary
 from tests.forked import Forked, fork
 from tests.trainer.checkpoint.small_engine import put
 from tests.trainer.conftest import TrainedRun
 from trainer.inference import loading
 from trainer.main import main
 from zeromt.inspecting import describe as inspect
-
-
-class Canary:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
-        return os.mkdir, (str(self._folder),)
 
 
 def pickles(canary: Path) -> list[bytes]:

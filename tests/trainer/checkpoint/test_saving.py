@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.conftest import contents, small_disk
+from tests.conftest import contents
 from tests.forked import fork_ranks
 from tests.trainer.checkpoint.small_engine import KEPT, Saving, SmallEngine
 from trainer.checkpoint import format as format_
@@ -105,31 +104,6 @@ def test_the_next_save_finishes_the_one_in_flight_and_a_step_is_saved_again_with
     assert complete_steps(tmp_path / "run") == [1, 2]
     state = read_whole(tmp_path / "run" / "checkpoints" / "step-00000002").state()
     assert state["trainer"]["scores"] == {"nll": {"2": 1.0}}
-
-
-def test_a_real_disk_that_is_full(tmp_path: Path) -> None:
-    """Once while it is written to, and once before."""
-    with small_disk(tmp_path / "disk", "6m") as disk:
-        if disk is None:
-            pytest.skip("no file system can be mounted here")
-
-        def task(world: World) -> None:
-            saving, gate = Saving(disk / "run", world, SmallEngine(scale=4)), threading.Event()
-            saving.save(1)
-            hold(gate)
-            saving.begin(2)
-            with suppress(OSError), (disk / "other").open("ab", buffering=0) as file:
-                while True:
-                    file.write(bytes(4096))
-            gate.set()
-            saving.saver.commit()
-            assert "[Errno 28] No space left on device" in saving.events[-1]["problem"]
-            assert "bytes are free, a checkpoint needs" in (saving.save(3) or "")
-            (disk / "other").unlink()
-            assert saving.save(4) is None
-
-        fork_ranks(1, task)
-        assert complete_steps(disk / "run") == [1, 4]
 
 
 @pytest.mark.parametrize("keeps_ema", [False, True])

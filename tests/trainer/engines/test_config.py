@@ -9,7 +9,6 @@ from configs import EngineSection, UserError
 from tests.conftest import Corpus, environment
 from tests.forked import Forked
 from trainer.engines.deepspeed.config import check_keys, deepspeed_config
-from trainer.ranks.precision import Precision
 
 
 def test_golden_zero_2_in_bf16() -> None:
@@ -55,16 +54,6 @@ def test_a_key_by_its_other_name_replaces_ours(name: str) -> None:
     section = EngineSection(zero_stage=3, zero_optimization={name: 7})
     zero = deepspeed_config(section, precision="fp32", clip_norm=0.0, world_size=1)["zero_optimization"]
     assert DeepSpeedZeroConfig(**zero).prefetch_bucket_size == 7
-
-
-@pytest.mark.parametrize(
-    ("stage", "precision", "clipped"),
-    [(0, "fp32", 0.0), (0, "bf16", 0.5), (0, "fp16", 0.5), (1, "fp32", 0.0), (3, "fp32", 0.5)],
-)
-def test_who_clips(stage: Literal[0, 1, 3], precision: Precision, clipped: float) -> None:
-    """At stage 0 in fp32, at 1 and 2, the engine, by the norm that it takes for itself."""
-    config = deepspeed_config(EngineSection(zero_stage=stage), precision=precision, clip_norm=0.5, world_size=2)
-    assert config["gradient_clipping"] == clipped
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,6 @@ def minutes_of_groups(setting: dict[str, Any]) -> tuple[int, list[float]]:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_time_outs(name: str, forked: Forked, tmp_path: Path) -> None:
     for num_before, minutes in forked.ranks(2, minutes_of_groups, SETTINGS[name], cwd=tmp_path, meet=False):
-        print(f"ZeRO-{name}: {len(minutes) - num_before} groups of DeepSpeed's beside {num_before}: {minutes} minutes")
         assert len(minutes) > num_before, "DeepSpeed has made no group: this test says nothing"
         assert minutes == [MINUTES, CONTROL_MINUTES, *[MINUTES] * (len(minutes) - 2)]
 

@@ -116,7 +116,7 @@ def test_nan_on_one_rank_is_skipped_on_all_also_where_the_run_ends_right_after(
         assert [[line[key] for key in keys] for line in found] == [[line[key] for key in keys] for line in lines]
         resumed = read_checkpoint(checkpoint_folder(run, 9))
         for kind in ("model", "optimizer", "ema"):
-            theirs = dict(checkpoint.tensors(kind))
-            for name, tensor in resumed.tensors(kind):
+            theirs = dict(checkpoint.stored(kind))
+            for name, tensor in resumed.stored(kind).items():
                 assert torch.equal(tensor, theirs.pop(name)), f"{run.name}: {kind}: {name}"
             assert not theirs

@@ -176,11 +176,7 @@ def test_other_sets_at_a_resume(call: Call, sets: str, tmp_path: Path, trained: 
     assert [key for key in last if key.startswith("bleu/")] == ["bleu/a", "bleu/b", "bleu/c", "bleu/own"]
     assert (run / "eval" / "step-00000303.c.hyp").read_text().count("\n") == 15
 
-    def report(*options: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(call("evaluate", str(run), *options).out)
-        return found
-
-    found = report("--beam", "1")
+    found = json.loads(call("evaluate", str(run), "--beam", "1").out)
     for name, key in itertools.product(("a", "b", "c", "own"), DIRECT):
         assert found["sets"][name][key] == pytest.approx(last[f"{key}/{name}"], abs=0.006), (name, key)
     assert (found["sets"]["c"]["role"], found["sets"]["c"]["languages"], found["step"]) == ("test", "en-fr", 303)

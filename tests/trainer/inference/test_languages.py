@@ -89,13 +89,6 @@ def test_a_language_that_is_missing_or_unknown(
     assert len(error.splitlines()) == 1
 
 
-def test_languages_of_other_runs_are_refused(m2m100: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["import", "--huggingface", str(m2m100 / "theirs"), "-o", str(tmp_path / "run")]
-    assert main([*arguments, "--source-language", "en", "--target-language", "tlh"]) == 2
-    assert "--target-language: 'tlh'" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-
-
 def test_exported_it_is_forced_too(m2m100: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("ctranslate2")

@@ -17,50 +17,36 @@ def run(trained: TrainedRun, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained.folder, tmp_path / "run"))
 
 
-class TestWhichCheckpoint:
-    def test_before_the_first(self, trained: TrainedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        shutil.copy(trained.folder / "config.yaml", tmp_path)
-        for make in (False, True):
-            if make:
-                (tmp_path / "checkpoints").mkdir()
-            assert main(["translate", str(tmp_path)]) == 2
-            assert "has no checkpoint yet" in capsys.readouterr().err
-        assert main(["translate", str(tmp_path / "checkpoints")]) == 2
-        assert "neither a run's folder nor a checkpoint" in capsys.readouterr().err
+def test_before_the_first(trained: TrainedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(trained.folder / "config.yaml", tmp_path)
+    for make in (False, True):
+        if make:
+            (tmp_path / "checkpoints").mkdir()
+        assert main(["translate", str(tmp_path)]) == 2
+        assert "has no checkpoint yet" in capsys.readouterr().err
+    assert main(["translate", str(tmp_path / "checkpoints")]) == 2
+    assert "neither a run's folder nor a checkpoint" in capsys.readouterr().err
 
-    def test_one_that_is_deleted_while_it_is_looked_at(self, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        whole = read_whole
 
-        def deleted_meanwhile(folder: Path) -> Checkpoint:
-            if folder.name == "step-00000300" and folder.exists():
-                shutil.rmtree(folder)
-            return whole(folder)
+def test_one_that_is_deleted_while_it_is_looked_at(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = read_whole
 
-        monkeypatch.setattr("trainer.inference.loading.read_whole", deleted_meanwhile)
-        assert find_checkpoint(run).folder.name == "step-00000150"
+    def deleted_meanwhile(folder: Path) -> Checkpoint:
+        if folder.name == "step-00000300" and folder.exists():
+            shutil.rmtree(folder)
+        return whole(folder)
 
-    def test_errors_of_any_kind(self, run: Path) -> None:
-        """Of a process of the pool, or of a library that finds no file."""
+    monkeypatch.setattr("trainer.inference.loading.read_whole", deleted_meanwhile)
+    assert find_checkpoint(run).folder.name == "step-00000150"
 
-        def load(found: list[Checkpoint]) -> str:
-            if found[0].folder.name == "step-00000300":
-                shutil.rmtree(found[0].folder)
-                raise RuntimeError("in a translation process: FileNotFoundError")
-            return found[0].folder.name
 
-        assert with_checkpoints([str(run)], load) == "step-00000150"
+def test_errors_of_any_kind(run: Path) -> None:
+    """Of a process of the pool, or of a library that finds no file."""
 
-    def test_of_an_average(
-        self, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        whole, last = read_whole, run / "checkpoints" / "step-00000300"
+    def load(found: list[Checkpoint]) -> str:
+        if found[0].folder.name == "step-00000300":
+            shutil.rmtree(found[0].folder)
+            raise RuntimeError("in a translation process: FileNotFoundError")
+        return found[0].folder.name
 
-        def replaced_meanwhile(folder: Path) -> Checkpoint:
-            if folder == last and last.exists():
-                last.rename(run / "checkpoints" / "tmp-delete-step-00000300")
-                shutil.copytree(run / "checkpoints" / "step-00000150", run / "checkpoints" / "step-00000200")
-            return whole(folder)
-
-        monkeypatch.setattr("zeromt.averaging.average.read_whole", replaced_meanwhile)
-        assert main(["average", str(run), "--last", "2", "-o", str(tmp_path / "mean")]) == 0
-        assert capsys.readouterr().err == ""
+    assert with_checkpoints([str(run)], load) == "step-00000150"

@@ -3,15 +3,12 @@
 import json
 import math
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from configs.components import make
-from tests.conftest import environment, read_metrics
-from tests.forked import Forked
 from tests.small import small_runs
 from trainer.records import metrics
 from trainer.records.metrics import Metrics
@@ -116,28 +113,3 @@ def test_prometheus_replaces_regular_files_alone(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="is not a regular file"):
         make("tracker", "prometheus", file=str(tmp_path / "pipe.prom")).open(tmp_path, config={}, resume_step=0)
     assert (tmp_path / "pipe.prom").is_fifo()
-
-
-FAILING = [
-    "{kind: wandb, mode: online}",
-    "{kind: mlflow, uri: 'http://127.0.0.1:9'}",
-    "{kind: prometheus, file: /sys/kernel/zeromt.prom}",
-]
-"""No key and no network; nobody listens; a folder in which no file can be made."""
-
-
-def test_trackers_that_fail_change_no_update(forked: Forked, tmp_path: Path) -> None:
-    variables = {**environment(), "WANDB_API_KEY": "", "WANDB_BASE_URL": "http://127.0.0.1:9"}
-    variables |= {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "HOME": str(tmp_path), "NETRC": str(tmp_path / "none")}
-    settings = ["training.max_updates=14", "training.tensorboard=false", "training.log_every=1"]
-    found = []
-    for number, trackers in enumerate(("[]", f"[{', '.join(FAILING)}]")):
-        place = Path(shutil.copytree(small_runs(), tmp_path / str(number)))
-        command = ("train", "small.yaml", f"trackers={trackers}", *settings)
-        done = forked.zeromt(*command, cwd=place, surroundings=variables)
-        assert done.code == 0, done.err
-        lines = read_metrics(place / "runs" / "small")
-        found.append([[line[key] for key in ("step", "loss", "pairs_digest")] for line in lines])
-    for name in ("WeightsAndBiases", "MLflow", "Prometheus"):
-        assert f"{name} failed and is dropped; training goes on" in done.out, done.out
-    assert found[0] == found[1]

@@ -42,16 +42,3 @@ def test_what_is_no_line_is_passed_over(tmp_path: Path, junk: str, is_last: bool
     assert slowest_save(path) == 2.5
     cut_back(path, 2)
     assert [json.loads(line) for line in path.read_text().splitlines()] == [train(1), save(1), evaluation(1), train(2)]
-
-
-def test_a_line_that_is_being_written_changes_none_before_it(tmp_path: Path) -> None:
-    """Wherever it has got to, and whatever separates lines elsewhere: a form feed, U+2028."""
-    path = tmp_path / "metrics.jsonl"
-    lines = [json.dumps({**save(step), "problem": "\x0c\u2028"}, ensure_ascii=False) + "\n" for step in (1, 2)]
-    whole = "".join(lines).encode()
-    for cut in range(len(whole) + 1):
-        path.write_bytes(whole[:cut])
-        num_whole = whole[: cut + 1].count(b"\n")  # one that lacks its line feed alone is whole
-        assert [line["step"] for line in read_lines(path)] == [1, 2][:num_whole]
-        cut_back(path, 1)
-        assert path.read_text() == "".join(lines[: min(num_whole, 1)])

@@ -40,13 +40,6 @@ def test_what_cannot_be_made(name: str, said: str, tmp_path: Path, monkeypatch: 
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_name_as_long_as_can_be(tmp_path: Path) -> None:
-    path = tmp_path / ("x" * 255)
-    with new_folder(path) as folder:
-        (folder / "a").write_text("a")
-    assert [p.name for p in tmp_path.rglob("*")] == [path.name, "a"]
-
-
 def test_what_is_there_is_renamed_when_the_new_one_is_whole(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "old").touch()

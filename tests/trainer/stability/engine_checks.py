@@ -1,6 +1,5 @@
-"""What the engine does at every stage and precision, as seen by a rank: `cases` of any number, `alone` of one."""
+"""A small engine of any stage and precision, updates of it, and all that they change."""
 
-import gc
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision
 
-CASES: list[tuple[int, Precision]] = [(stage, precision) for stage in range(4) for precision in ("fp32", "bf16")]
 VOCABULARY = 100
 TOKENS = 8 * 12
 EMA_DECAY = 0.5
@@ -93,100 +91,3 @@ def same(a: dict[str, list[Any]], b: dict[str, list[Any]]) -> bool:
         )
         for key in a.keys() | b.keys()
     )
-
-
-def tries(stage: int, precision: Precision, world: World) -> dict[str, Any]:
-    """Whether shapes that are tried leave no trace, in this update or the next ones."""
-    untouched, tried = make_engine(stage, precision, world), make_engine(stage, precision, world)
-    weights = {p.name: p.weight.clone() for p in tried.parameter_states()}
-    tried.try_shapes([(1, 1, 1)])
-    tried.try_shapes([(2, 3, 5), (16, 2, 3), (1, 30, 40)])
-    same_weights = all(torch.equal(p.weight, weights[p.name]) for p in tried.parameter_states())
-    losses = train(untouched, world, updates=3), train(tried, world, updates=3)
-    refused = False
-    try:
-        tried.try_shapes([(1, 1, 1)])
-    except AssertionError:
-        refused = True
-    return {
-        "same_weights": same_weights,
-        "same_losses": losses[0] == losses[1],
-        "same_states": same(everything(untouched), everything(tried)),
-        "learns": losses[1][-1] < losses[1][0],
-        "refused_later": refused,
-    }
-
-
-def closes(stage: int, world: World) -> float:
-    """Fraction of an engine's memory that is still taken after it was closed."""
-    before = live_bytes()
-    engine = make_engine(stage, "bf16", world)
-    train(engine, world, updates=1)
-    within = live_bytes()
-    engine.close()
-    del engine
-    gc.collect()
-    return (live_bytes() - before) / (within - before)
-
-
-def live_bytes() -> int:
-    """Of all tensors."""
-    gc.collect()
-    storages = [o.untyped_storage() for o in gc.get_objects() if isinstance(o, torch.Tensor)]
-    return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
-
-
-def bf16_accumulates_in_fp32(stage: int, world: World) -> float:
-    """How far the moments after 32 micro-batches of one update are from the sum in fp32, relative to the largest."""
-    found = []
-    precisions: tuple[Precision, ...] = ("bf16", "fp32")
-    for precision in precisions:
-        engine = make_engine(stage, precision, world)
-        train(engine, world, updates=1, micro_batches=32)
-        found.append({p.name: p.moments["exp_avg"].clone() for p in engine.parameter_states() if p.moments})
-        engine.close()
-    ours, exact = found
-    names = [name for name in exact if name.endswith("weight") and "norm" not in name]
-    errors = [float((ours[n] - exact[n]).norm() / exact[n].norm()) for n in names]
-    return sum(errors) / len(errors)
-
-
-def fp16_losses(world: World) -> dict[str, Any]:
-    """fp16 at every stage on a CPU, which DeepSpeed would refuse: it says no to precision, not to arithmetic.
-
-    Norms are of weights that do not change, losses of training: there Adam's first steps are of the gradients' signs,
-    and fp16's roundings soon tell weights apart.
-    """
-    from deepspeed.accelerator import get_accelerator
-
-    accelerator = get_accelerator()
-    accelerator.is_fp16_supported = lambda: True
-    found: dict[str, Any] = {}
-    for stage in range(4):
-        engine = make_engine(stage, "fp16", world)
-        losses, norms, scales = [], [], [engine.loss_scale]
-        for rate, update in [(rate, update) for rate in (0.0, 3e-3) for update in range(8)]:
-            out = engine.accumulate(random_batch(update), scale=1 / (TOKENS * world.size), is_last=True)
-            result = engine.step(rate)
-            losses.append(float(out.loss_sum) / TOKENS)
-            if not rate:
-                norms.append(float(result.grad_norm))
-        engine.set_fp16_state({"scale": 128.0, "since": 0, "hysteresis": 1})
-        scales.append(engine.loss_scale)
-        found[str(stage)] = {"losses": losses, "norms": norms, "scales": scales}
-        engine.close()
-    return found
-
-
-def cases(world: World) -> dict[str, Any]:
-    """What is looked at on any number of ranks."""
-    return {f"{stage} {precision}": tries(stage, precision, world) for stage, precision in CASES}
-
-
-def alone(world: World) -> dict[str, Any]:
-    """What is the same on any number of ranks."""
-    return {
-        "closes": {str(stage): closes(stage, world) for stage in (1, 3)},
-        "fp32_sums": {str(stage): bf16_accumulates_in_fp32(stage, world) for stage in (0, 2)},
-        "fp16": fp16_losses(world),
-    }

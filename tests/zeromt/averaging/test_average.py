@@ -45,7 +45,7 @@ def damage(run: Path, step: int) -> None:
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:
-    return dict(read_checkpoint(folder).tensors("model"))
+    return dict(read_checkpoint(folder).stored("model"))
 
 
 def test_the_mean_of_the_newest(run: Path, tmp_path: Path) -> None:
