@@ -3,8 +3,8 @@
     python -m benchmarks.device.budget vaswani_base
 
 One rank of several runs the trainer's loop and DeepSpeed's engine on the pseudo device of the tests, in bf16 with
-clipping, at the preset's full size, on tensors without data. Operators that launch a kernel are counted, the memory
-that they read and write (each tensor once), and what is sent to other ranks, which are not there (torch's `fake`
+clipping, at the preset's full size, on small micro-batches: the number of kernels does not depend on their shape.
+Operators that launch a kernel are counted, and what is sent to other ranks, which are not there (torch's `fake`
 group). How long they take only a GPU can say. The Python calls of a pass are those of the model alone.
 """
 
@@ -15,12 +15,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.device.budget_batches import padded_shape, typical_micro_batch
 from benchmarks.device.budget_calls import KERNELS, count_pass, without_kernels
-from benchmarks.device.budget_counts import added, collectives, count_update, counts, lone_rank
+from benchmarks.device.budget_counts import LoneWorld, added, collectives, count_update, counts
 from benchmarks.device.budget_model import SMALL, count_model
 from configs import EngineSection, RunConfig, preset_model
-from model.flops import BatchShape
 
 VOCABULARY = 37_000
 
@@ -31,7 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("preset", help="a preset of configs/presets")
     options.add_argument("--ranks", type=int, default=8, metavar="N")
     options.add_argument("--stages", type=int, nargs="+", choices=range(4), default=list(range(4)))
-    options.add_argument("--tokens", type=int, default=16_384, help="padded tokens per side of a typical micro-batch")
     options.add_argument("--kernels", choices=KERNELS, default="cuda", help="packed rows, or plain PyTorch")
     options.add_argument("--offload", action="store_true", help="put the optimizer on the host, from stage 1 on")
     args = options.parse_args(arguments)
@@ -40,17 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     section = preset_model(args.preset)
     model = count_model(section, shape=SMALL, vocab=VOCABULARY, kernels=args.kernels)
     found: dict[str, Any] = {"kernels of the model": [m.num_kernels for m in model], "Python calls": calls}
-    world = lone_rank(args.ranks // 2, args.ranks)  # a middle one, because the first has few, large tensors
-    lengths = typical_micro_batch(args.tokens)
-    rows, source, target = padded_shape(lengths)
-    shape = BatchShape(rows=rows, source=source, target=target)
+    world = LoneWorld(args.ranks // 2, args.ranks)  # a middle one, because the first has few, large tensors
     for stage in args.stages:
         engine = EngineSection(zero_stage=stage, offload_optimizer=args.offload and stage > 0, kernels=args.kernels)
         config = dataclasses.replace(RunConfig(), model=section, engine=engine)
-        small = count_update(config, world, shape=SMALL, num_micro_batches=2, vocab=VOCABULARY, has_numbers=False)
-        whole = count_update(
-            config, world, shape=shape, num_micro_batches=1, vocab=VOCABULARY, has_numbers=False, lengths=lengths
-        ).update
+        small = count_update(config, world, shape=SMALL, num_micro_batches=2, vocab=VOCABULARY)
         found[f"ZeRO-{stage}"] = {
             **counts(small, sum(m.num_kernels for m in model)),
             "sent": collectives(small),
@@ -58,12 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "waits": small.update.waits,
                 "uploads": small.update.uploads,
                 "added": added(small.micro_batches[0], model),
-                "step": small.step.by_line(),
-            },
-            "of one micro-batch": {
-                "shape": f"{rows} x {source} + {target}",
-                "kernels": whole.num_kernels,
-                "gigabytes": sum(call.bytes for call in whole.calls) / 1e9,
+                "step": small.step.kernels_by("line"),
             },
         }
     json.dump(found, sys.stdout, indent=1)

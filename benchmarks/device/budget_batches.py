@@ -1,4 +1,4 @@
-"""A typical micro-batch, for which an update's kernels, bytes and FLOPs are counted."""
+"""Micro-batches with the lengths of a corpus."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +28,3 @@ def sampled(tokens: int, number: int) -> list[NDArray[np.int64]]:
     """`number` of `micro_batches`, at even quantiles of their rows: together they have the corpus's lengths."""
     batches = sorted(micro_batches(tokens), key=len)
     return [batches[int(len(batches) * (i + 0.5) / number)] for i in range(number)]
-
-
-def typical_micro_batch(tokens: int) -> NDArray[np.int64]:
-    """Of `micro_batches`, the one whose padding is closest to the mean."""
-    batches = micro_batches(tokens)
-    filled = [int(batch.sum()) / (padded_shape(batch)[0] * sum(padded_shape(batch)[1:])) for batch in batches]
-    return batches[int(np.argmin(np.abs(np.array(filled) - np.mean(filled))))]
-
-
-def padded_shape(lengths: NDArray[np.int64]) -> tuple[int, int, int]:
-    """Number of rows, padded source length and padded target length of a micro-batch with these lengths."""
-    longest = -(-lengths.max(axis=0) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
-    return len(lengths), int(longest[0]), int(longest[1])

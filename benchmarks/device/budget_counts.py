@@ -7,23 +7,20 @@ evaluated.
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
-import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from benchmarks.device.budget_model import make_objective
 from configs import RunConfig
 from data_pipeline.stream.batch import MicroBatch
-from data_pipeline.tokenizer import PAD_ID
 from model.flops import BatchShape
 from tests.device.accelerator import use_pseudo_device
 from tests.device.meter import Meter, metered
-from tests.device.pseudo import DEVICE, without_numbers
+from tests.device.pseudo import DEVICE
 from trainer.checkpoint.state import TrainerState
 from trainer.context import RunContext
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
@@ -61,10 +58,11 @@ class Counted:
 
 
 class LoneWorld(World):
-    """One rank of many without the others: collectives return at once and leave their tensors unchanged."""
+    """One rank of many on the pseudo device: collectives return at once and leave their tensors unchanged."""
 
-    def __init__(self, rank: int, size: int, device: torch.device) -> None:
-        self.rank, self.size, self.local_rank, self.device = rank, size, 0, device
+    def __init__(self, rank: int, size: int) -> None:
+        use_pseudo_device()
+        self.rank, self.size, self.local_rank, self.device = rank, size, 0, DEVICE
         dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
         from deepspeed.runtime.zero import partitioned_param_coordinator
 
@@ -85,18 +83,12 @@ class LoneWorld(World):
 
 
 class _SyntheticReader:
-    """A reader that returns the same synthetic micro-batches for ever.
+    """A reader that returns the same synthetic micro-batches for ever."""
 
-    `lengths` (rows, 2) of the pairs determine the padding; without them there is none.
-    """
-
-    def __init__(self, shape: BatchShape, num: int, lengths: NDArray[np.int64] | None) -> None:
+    def __init__(self, shape: BatchShape, num: int) -> None:
         self.datasets: list[Any] = []
         self.epoch, self.update = 0, 0
         source, target = (np.full((shape.rows, length), 5) for length in (shape.source, shape.target))
-        if lengths is not None:
-            for side, ids in enumerate((source, target)):
-                ids[np.arange(ids.shape[1]) >= lengths[:, side, None]] = PAD_ID
         self._micro_batches = [
             MicroBatch(
                 lane=lane,
@@ -170,35 +162,17 @@ def _counting_into(meters: list[Meter], function: Any) -> Any:
     return counted
 
 
-def count_update(
-    config: RunConfig,
-    world: World,
-    *,
-    shape: BatchShape,
-    num_micro_batches: int,
-    vocab: int,
-    has_numbers: bool,
-    lengths: NDArray[np.int64] | None = None,
-) -> Counted:
+def count_update(config: RunConfig, world: World, *, shape: BatchShape, num_micro_batches: int, vocab: int) -> Counted:
     """Count one update of this rank, after a few others.
 
     Args:
         config: its model, optimizer and engine are used.
         world: on the pseudo device.
-        shape: shape of every micro-batch.
+        shape: shape of every micro-batch; no row is padded.
         num_micro_batches: number of this rank's micro-batches in an update.
         vocab: vocabulary size.
-        has_numbers: also compute with real data; without it, tensors hold no data and may have any size.
-        lengths: (rows, 2) of the pairs, padded to `shape`; by default no row is padded.
     """
-    with nullcontext() if has_numbers else without_numbers():
-        reader = _SyntheticReader(shape, num_micro_batches, lengths)
-        return _count_update(config, world, reader, vocab, has_numbers)
-
-
-def _count_update(config: RunConfig, world: World, reader: _SyntheticReader, vocab: int, has_numbers: bool) -> Counted:
-    with nullcontext() if has_numbers else world.device:
-        objective = make_objective(config.model, vocab)
+    objective = make_objective(config.model, vocab)
     engine = DeepSpeedEngine(
         objective,
         section=config.engine,
@@ -207,12 +181,12 @@ def _count_update(config: RunConfig, world: World, reader: _SyntheticReader, voc
         device=world.device,
         ema_decay=config.training.ema_decay,
     )
-    watch, source = _Watch(engine), cast(Any, reader)
+    watch, reader = _Watch(engine), _SyntheticReader(shape, num_micro_batches)
     context = RunContext(
         config=config,
         world=world,
         engine=engine,
-        updates=Lookahead(source, world),
+        updates=Lookahead(cast(Any, reader), world),
         state=TrainerState(),
         metrics=Metrics(None),
         activities=Activities(config),
@@ -224,13 +198,6 @@ def _count_update(config: RunConfig, world: World, reader: _SyntheticReader, voc
         engine.close()
     assert watch.counted is not None
     return watch.counted
-
-
-def lone_rank(rank: int, size: int, *, on_device: bool = True) -> World:
-    """The world of one rank of many, on the pseudo device or on the CPU."""
-    if on_device:
-        use_pseudo_device()
-    return LoneWorld(rank, size, DEVICE if on_device else torch.device("cpu"))
 
 
 def counts(found: Counted, model: int) -> dict[str, int]:
@@ -245,7 +212,7 @@ def counts(found: Counted, model: int) -> dict[str, int]:
         "added": more[0],
         "added_later": max(more[1:], default=more[0]),
         "step": found.step.num_kernels,
-        "waits": found.update.num_waits,
+        "waits": found.update.waits.total(),
     }
 
 
@@ -257,7 +224,7 @@ def collectives(found: Counted) -> list[dict[str, Any]]:
     places = {id(call): f"micro-batch {n}" for n, meter in enumerate(found.micro_batches, 1) for call in meter.calls}
     places |= {id(call): "step" for call in found.step.calls}
     sent: list[dict[str, Any]] = []
-    for call in found.update.collectives:
+    for call in (call for call in found.update.calls if call.sent):
         place = {"when": places.get(id(call), "loop"), "kind": KINDS.get(call.operator, call.operator)}
         if not sent or place.items() - sent[-1].items():
             sent.append({**place, "times": 0, "bytes": 0})
@@ -268,7 +235,7 @@ def collectives(found: Counted) -> list[dict[str, Any]]:
 
 def added(micro_batch: Meter, model: Sequence[Meter]) -> Counter[str]:
     """Kernels by line of code that DeepSpeed adds to a micro-batch of the model."""
-    lines = micro_batch.by_line()
+    lines = micro_batch.kernels_by("line")
     for meter in model:
-        lines.subtract(meter.by_line())
+        lines.subtract(meter.kernels_by("line"))
     return Counter({line: number for line, number in lines.items() if number})

@@ -9,7 +9,7 @@ from model.kernels import use_kernels
 from model.layout import first_possible
 from model.loss import CrossEntropy
 from tests.device.meter import Meter
-from tests.device.pseudo import DEVICE, metered, without_numbers
+from tests.device.pseudo import DEVICE, metered
 from trainer.engines.layouts import full_batch
 
 SPECIAL = SpecialIds(pad=0, bos=1, eos=2)
@@ -24,16 +24,15 @@ def count_model(section: ModelSection, *, shape: BatchShape, vocab: int, kernels
 
     A packed micro-batch has rows x length tokens, without padding.
     """
-    with without_numbers(), torch.device(DEVICE):
-        objective = make_objective(section, vocab).bfloat16()
-        use_kernels(objective, DEVICE, kernels)
-        kind, _ = first_possible(objective.layouts(DEVICE, torch.bfloat16))
-        batch = full_batch(shape.rows, shape.source, shape.target, DEVICE, kind)
-        layout = () if batch.layout is None else (batch.layout,)
-        with metered() as forward:
-            out = objective(batch.source, batch.target_input, batch.target_output, *layout)
-        with metered() as backward:
-            out.loss_sum.backward()
+    objective = make_objective(section, vocab).bfloat16()
+    use_kernels(objective, DEVICE, kernels)
+    objective.to(DEVICE)
+    kind, _ = first_possible(objective.layouts(DEVICE, torch.bfloat16))
+    batch = full_batch(shape.rows, shape.source, shape.target, DEVICE, kind)
+    with metered() as forward:
+        out = objective(*batch.arguments())
+    with metered() as backward:
+        out.loss_sum.backward()
     return forward, backward
 
 

@@ -22,27 +22,12 @@ Case = tuple[int, bool]
 Counts = dict[Case, dict[str, Any]]
 
 
-def count_as_rank(cases: Sequence[Case], stages: Sequence[int]) -> tuple[Counts, list[list[float]]]:
+def as_rank(on_device: bool, cases: Sequence[Case], stages: Sequence[int]) -> tuple[Counts, list[list[float]]]:
     """Kernels, collectives, waits and their lines as one of several ranks, which train with numbers, over gloo.
 
-    And what `train_as_rank` finds at these stages, in the same process: it takes seconds to have the device.
+    And by stage, loss sums and norms of a few updates in fp32, in the same process: it takes seconds to have the
+    device. Without it on the CPU, on which there is nothing to count.
     """
-    world = _world(on_device=True)
-    found = {case: _count(case, world) for case in cases}
-    trained = [_train(stage, world) for stage in stages]
-    world.close()
-    return found, trained
-
-
-def train_as_rank(stages: Sequence[int]) -> list[list[float]]:
-    """By stage, loss sum and norm of a few updates in fp32, on the CPU."""
-    world = _world(on_device=False)
-    found = [_train(stage, world) for stage in stages]
-    world.close()
-    return found
-
-
-def _world(*, on_device: bool) -> Any:
     from trainer.ranks.distributed import World
     from trainer.ranks.process import tune_process
 
@@ -51,7 +36,11 @@ def _world(*, on_device: bool) -> Any:
         from tests.device.accelerator import use_pseudo_device
 
         use_pseudo_device()
-    return World(timeout_minutes=2)
+    world = World(timeout_minutes=2)
+    found = {case: _count(case, world) for case in cases}
+    trained = [_train(stage, world) for stage in stages]
+    world.close()
+    return found, trained
 
 
 def _count(case: Any, world: Any) -> dict[str, Any]:
@@ -61,12 +50,10 @@ def _count(case: Any, world: Any) -> dict[str, Any]:
     engine = EngineSection(zero_stage=case[0], offload_optimizer=case[1])
     config = dataclasses.replace(RunConfig(), model=SECTION, engine=engine)
     model = count_model(SECTION, shape=SMALL, vocab=VOCABULARY)  # with what DeepSpeed has patched by now
-    counted = count_update(
-        config, world, shape=SMALL, num_micro_batches=MICRO_BATCHES, vocab=VOCABULARY, has_numbers=True
-    )
+    counted = count_update(config, world, shape=SMALL, num_micro_batches=MICRO_BATCHES, vocab=VOCABULARY)
     lines = {
         "added": dict(added(counted.micro_batches[0], model)),
-        "step": dict(counted.step.by_line()),
+        "step": dict(counted.step.kernels_by("line")),
         "waits": dict(counted.update.waits),
         "uploads": dict(counted.update.uploads),
         "queued": list(counted.update.queued),

@@ -1,31 +1,21 @@
-"""What a device would have to do for what runs on the pseudo device: kernels, bytes, FLOPs, and waits of the host."""
+"""What a device would have to do for what runs on the pseudo device: kernels, collectives, and waits of the host."""
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
-from torch.utils.flop_counter import flop_registry
+from torch.utils._pytree import tree_leaves
 
-from model.kernels.cuda.operators import OPERATORS
+from model.kernels.cuda.operators import LAUNCHES
 
-aten = torch.ops.aten
-COLLECTIVES = "c10d::"
-"""Begins the names of torch's operators for them."""
-
-REPOSITORY = str(Path(__file__).parents[2])
-MACHINERY = tuple(
-    str(Path(__file__).with_name(f"{name}.py")) for name in ("pseudo", "module", "meter", "attention", "accelerator")
-)
+REPOSITORY, MACHINERY = (str(Path(__file__).parents[up]) for up in (2, 0))
 DEEPSPEED = "/site-packages/deepspeed/"
-AUTOGRAD = "autograd"
-"""Instead of a line of code: a backward pass, which runs in torch's own thread without Python."""
 
 FREE = {
     "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided",
@@ -33,85 +23,48 @@ FREE = {
     "aten::is_pinned", "aten::_unsafe_view", "aten::_local_scalar_dense",}  # fmt: skip
 """Operators without a kernel, beside those that give a view."""
 
-LAUNCHES = {
+OF_TORCH = {
     "aten::_scaled_dot_product_fused_attention_overrideable_backward": 3,
     "aten::_flash_attention_backward": 3,
 }
-"""Kernels of an operator that launches another number than one. Flash attention goes backward in three: the products of
-output and gradient, the gradients, the query's to 16 bits; the efficient kernels in one, in half precision. A
-`_foreach_` operator counts as one; a GPU launches one for every 30 to 100 tensors."""
+"""Kernels of torch's operators that launch another number than one. Flash attention goes backward in three: the
+products of output and gradient, the gradients, the query's to 16 bits; the efficient kernels in one, in half precision.
+A `_foreach_` operator counts as one; a GPU launches one for every 30 to 100 tensors."""
 
 
-ATTENTION_PRODUCTS = {
-    "aten::_scaled_dot_product_fused_attention_overrideable": 2,
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": 5,
-    "aten::_flash_attention_forward": 2,
-    "aten::_flash_attention_backward": 5,
-    "aten::_efficient_attention_forward": 2,
-    "aten::_efficient_attention_backward": 5,
-}
-"""Matmuls of fused attention; backward the scores are computed again."""
-
-READ_IN_PARTS = {"aten::gather", "aten::embedding", "aten::index_select", "aten::index"}
-WRITTEN_IN_PARTS = {"aten::scatter_", "aten::scatter_add_", "aten::index_put_", "aten::index_add_"}
-"""Of whose first argument only what the indices name is moved."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Call:
+class Call(NamedTuple):
     """An operator that ran on the device."""
 
     operator: str
     line: str
     launches: int
-    bytes: int
-    """Read and written, each tensor once; what is changed in place twice."""
-    flops: int
-    """Of matmuls."""
-    sent: int = 0
+    sent: int
     """Bytes of a collective on the side of this rank that has more of them, given or made; 0 of anything else."""
 
 
+@dataclass(eq=False)
 class Meter:
     """Counts while it is on."""
 
-    def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.waits: Counter[str] = Counter()
-        """Of the host for the device: kind and line of code."""
-        self.uploads: Counter[str] = Counter()
-        """Copies to the device out of memory that is not pinned, or for which the host waits; by line."""
-        self.queued: list[int] = []
-        """For each event that the host asks for with more launched behind it: how many kernels. The host may stand
-        still until the event, the device does not."""
+    calls: list[Call] = field(default_factory=list)
+    waits: Counter[str] = field(default_factory=Counter)
+    """Of the host for the device: kind and line of code."""
+    uploads: Counter[str] = field(default_factory=Counter)
+    """Copies to the device out of memory that is not pinned, or for which the host waits; by line."""
+    queued: list[int] = field(default_factory=list)
+    """For each event that the host asks for with more launched behind it: how many kernels. The host may stand still
+    until the event, the device does not."""
 
     @property
     def num_kernels(self) -> int:
         """Launched."""
         return sum(call.launches for call in self.calls)
 
-    @property
-    def num_waits(self) -> int:
-        """Of the host for the device."""
-        return self.waits.total()
-
-    @property
-    def collectives(self) -> list[Call]:
-        """In their order."""
-        return [call for call in self.calls if call.sent]
-
-    def by_operator(self) -> Counter[str]:
-        """Kernels."""
-        return self._by(lambda call: call.operator)
-
-    def by_line(self) -> Counter[str]:
-        """Kernels, by the line of code that asked for them."""
-        return self._by(lambda call: call.line)
-
-    def _by(self, key: Callable[[Call], str]) -> Counter[str]:
+    def kernels_by(self, key: str) -> Counter[str]:
+        """Kernels by `operator`, or by the `line` of code that asked for them."""
         found: Counter[str] = Counter()
         for call in self.calls:
-            found[key(call)] += call.launches
+            found[getattr(call, key)] += call.launches
         return found
 
 
@@ -136,6 +89,11 @@ def add_wait(kind: str) -> None:
         meter.waits[f"{kind} at {line_of_code()}"] += 1
 
 
+def always(answer: Any) -> Any:
+    """A method that gives one answer."""
+    return lambda *_, **__: answer
+
+
 class Event:
     """A place on the device's stream. Whoever waits for the newest work lets the device run dry."""
 
@@ -145,6 +103,10 @@ class Event:
     def record(self, *_: Any) -> None:
         """Behind what was launched so far."""
         self._places = {id(meter): len(meter.calls) for meter in METERS}
+
+    query = always(True)
+    wait = always(None)
+    """Of one stream for another: the host goes on."""
 
     def synchronize(self) -> None:
         """The host goes on when the device is here."""
@@ -162,96 +124,39 @@ def add_upload() -> None:
         meter.uploads[line_of_code()] += 1
 
 
-def add_call(func: Any, args: Sequence[Any], kwargs: dict[str, Any], given: Sequence[Tensor], out: Any) -> None:
+def add_call(name: str, args: Sequence[Any], given: Sequence[Tensor], out: Any) -> None:
     """An operator ran.
 
     Args:
-        func, args, kwargs: as it was called.
+        name: such as `aten::add`; it gives no view.
+        args: as it was called.
         given: its arguments that are tensors on the device.
         out: what it gave.
     """
-    name = func._schema.name
-    made = [x for x in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(x, Tensor)]
-    if is_free(func) or not any(x.numel() for x in (*given, *made)):
+    if name in FREE or not any(x.numel() for x in (*given, *_tensors(out))):
         return
-    call = Call(
-        operator=name.removeprefix("aten::"),
-        line=line_of_code(),
-        launches=OPERATORS[name].launches if name in OPERATORS else LAUNCHES.get(name, 1),
-        bytes=_bytes(name, given, made),
-        flops=_flops(func, args, kwargs, out),
-        sent=_sent(name, args),
-    )
+    sent = [sum(x.nbytes for x in _tensors(side)) for side in args[:2]] if name.startswith("c10d::") else [0]
+    launches = LAUNCHES.get(name) or OF_TORCH.get(name, 1)
+    call = Call(name.removeprefix("aten::"), line_of_code(), launches, max(sent))
     for meter in METERS:
         meter.calls.append(call)
 
 
-def _sent(name: str, args: Sequence[Any]) -> int:
-    if not name.startswith(COLLECTIVES):
-        return 0
-    return max(sum(map(memory_of, _tensors(side))) for side in args[:2])
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from _tensors(part)
-
-
-def _bytes(name: str, given: Sequence[Tensor], made: Sequence[Tensor]) -> int:
-    if name in OPERATORS:
-        again = zip(OPERATORS[name].extra_moves, given, strict=False)
-        return sum(times * memory_of(x) for times, x in again) + sum(map(memory_of, (*given, *made)))
-    rest = sum(map(memory_of, given[1:]))
-    if name in READ_IN_PARTS:
-        return rest + 2 * sum(map(memory_of, made))
-    if name in WRITTEN_IN_PARTS:
-        return rest + memory_of(given[-1])
-    return sum(map(memory_of, (*given, *made)))
-
-
-def _flops(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> int:
-    if func._schema.name in ATTENTION_PRODUCTS:
-        at = 1 if func._schema.name.endswith("backward") else 0
-        if "_flash_attention_" in func._schema.name:  # of rows one behind the other, taken for equally long
-            (num_queries, heads, width), num_keys = args[at].shape, args[at + 1].shape[0]
-            num_rows = args[6 if at else 3].shape[0] - 1
-            return int(2 * ATTENTION_PRODUCTS[func._schema.name] * heads * width * num_queries * num_keys / num_rows)
-        (*_, length, width), (*_, keys, _) = args[at].shape, args[at + 1].shape
-        return int(2 * ATTENTION_PRODUCTS[func._schema.name] * args[at].shape[:2].numel() * length * keys * width)
-    formula = flop_registry.get(aten.addmm if func is aten._addmm_activation.default else func._overloadpacket)
-    found: int = 0 if formula is None else formula(*args, **kwargs, out_val=out)
-    return found
-
-
-def is_free(func: Any) -> bool:
-    """Whether an operator launches nothing."""
-    return is_view(func) or func._schema.name in FREE
-
-
-def is_view(func: Any) -> bool:
-    """Whether an operator gives another look at its argument's memory."""
-    return any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
-
-
-def memory_of(tensor: Tensor) -> int:
-    """Bytes behind a tensor; what is expanded counts once."""
-    num_elements = 1
-    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
-        num_elements *= size if stride or size == 0 else 1
-    return num_elements * tensor.element_size()
+def _tensors(value: Any) -> list[Tensor]:
+    return [x for x in tree_leaves(value) if isinstance(x, Tensor)]
 
 
 def line_of_code() -> str:
-    """The innermost line of this repository's code or DeepSpeed's that is being executed."""
+    """The innermost line of this repository's code or DeepSpeed's that is being executed.
+
+    Of a backward pass, which runs in torch's own thread without Python, there is none.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if DEEPSPEED in name:
             return f"deepspeed/{name.split(DEEPSPEED)[1]}:{frame.f_lineno}"
-        if name.startswith(REPOSITORY) and name not in MACHINERY and "/site-packages/" not in name:
+        if name.startswith(REPOSITORY) and not name.startswith(MACHINERY) and "/site-packages/" not in name:
             return f"{name[len(REPOSITORY) + 1 :]}:{frame.f_lineno}"
         frame = frame.f_back
-    return AUTOGRAD
+    return "autograd"

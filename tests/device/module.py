@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from tests.device.meter import Event, add_wait
+from tests.device.meter import Event, add_wait, always
 
 
 class Module:
@@ -20,29 +20,11 @@ class Module:
     def __init__(self) -> None:
         self._generator = torch.Generator()
 
-    def is_initialized(self) -> bool:
-        return True
-
-    def is_available(self) -> bool:
-        return True
-
-    def _is_in_bad_fork(self) -> bool:
-        return False
-
-    def device_count(self) -> int:
-        return 1
-
-    def current_device(self) -> int:
-        return 0
-
-    def set_device(self, _: Any) -> None:
-        pass
-
-    def device(self, _: Any) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def get_amp_supported_dtype(self) -> list[torch.dtype]:
-        return [torch.float16, torch.bfloat16]
+    is_initialized = is_available = always(True)
+    _is_in_bad_fork = always(False)
+    device_count, current_device, set_device = always(1), always(0), always(None)
+    device = always(contextlib.nullcontext())
+    get_amp_supported_dtype = always([torch.float16, torch.bfloat16])
 
     def manual_seed(self, seed: int) -> None:
         self._generator.manual_seed(seed)

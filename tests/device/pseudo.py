@@ -15,7 +15,7 @@ Importing this makes the device, for the rest of the process. `tests.device.acce
 import contextlib
 import functools
 import weakref
-from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,10 +24,10 @@ from torch.optim.optimizer import _foreach_supported_types as _stepped_together
 from torch.utils._foreach_utils import _foreach_supported_types as _taken_together
 
 from tests.device import attention
-from tests.device.meter import METERS, add_call, add_upload, add_wait, is_view, metered
+from tests.device.meter import METERS, add_call, add_upload, add_wait, metered
 from tests.device.module import DEVICE, MODULE
 
-__all__ = ["DEVICE", "MODULE", "PseudoTensor", "host", "metered", "without_numbers"]
+__all__ = ["DEVICE", "MODULE", "PseudoTensor", "host", "metered"]
 
 aten = torch.ops.aten
 torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=) copies by an operator, which is seen here
@@ -68,6 +68,7 @@ class PseudoTensor(Tensor):
         return self.cpu().tolist()
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        """DeepSpeed writes its arguments down."""
         return f"PseudoTensor({host(self)!r})"
 
 
@@ -77,25 +78,8 @@ for _types in (_stepped_together, _taken_together):  # as tensors of a GPU are
 
 def host(tensor: Tensor) -> Tensor:
     """The same memory as a tensor of the host: to look at numbers without a copy, a wait or a count."""
-    plain = torch.empty(0, dtype=tensor.dtype, device=_memory_of(tensor))
+    plain = torch.empty(0, dtype=tensor.dtype)
     return plain.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
-
-
-_memory = [torch.device("cpu")]
-
-
-@contextlib.contextmanager
-def without_numbers() -> Iterator[None]:
-    """Tensors that are made within have a shape and no memory: what would run is counted at any size.
-
-    Who reads one gets a number all the same: a hundred, so that a gradient's norm is finite and is clipped; 0 of
-    integers; and `a < b` is true, other truths are not. Copies to the host are zeros.
-    """
-    _memory.append(torch.device("meta"))
-    try:
-        yield
-    finally:
-        _memory.pop()
 
 
 _pinned: "weakref.WeakValueDictionary[int, torch.UntypedStorage]" = weakref.WeakValueDictionary()
@@ -125,21 +109,19 @@ _OWN = {
 }
 
 
-class _Traits:
+@functools.cache
+def _traits(func: Any) -> SimpleNamespace:
     """What is to be known of an operator."""
-
-    def __init__(self, func: Any) -> None:
-        self.name: str = func._schema.name
+    return SimpleNamespace(
+        name=func._schema.name,
         # of others alone; torch takes it apart before it comes here, where it records gradients
-        self.is_composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
-        self.changes = func._schema.is_mutable
-        self.is_view = is_view(func)
-        self.is_random = torch.Tag.nondeterministic_seeded in func.tags
-        self.is_dynamic = bool(_DYNAMIC & set(func.tags))
-        self.on_host = _OWN.get(func, func)
-
-
-_traits = functools.cache(_Traits)
+        is_composite=torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"),
+        changes=func._schema.is_mutable,
+        is_view=any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns),
+        is_random=torch.Tag.nondeterministic_seeded in func.tags,
+        is_dynamic=bool(_DYNAMIC & set(func.tags)),
+        on_host=_OWN.get(func, func),
+    )
 
 
 class _Hosts:
@@ -193,10 +175,8 @@ def _attend(
     is_causal: bool = False,
     *,
     scale: float | None = None,
-    enable_gqa: bool = False,
 ) -> Any:
     """What `F.scaled_dot_product_attention` is on a GPU: one operator."""
-    assert not enable_gqa
     fused = aten._scaled_dot_product_fused_attention_overrideable
     return fused(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)[0]
 
@@ -212,12 +192,15 @@ def _run(func: Any, *args: Any, **kwargs: Any) -> Any:
     with _not_inference():
         host_args = hosts.to_host(args)
         host_kwargs = {key: hosts.to_host(value) for key, value in kwargs.items()}
+        of_host = {"device": torch.device("cpu"), "pin_memory": False}
+        host_kwargs |= {key: value for key, value in of_host.items() if host_kwargs.get(key)}
         _check_devices(traits, hosts, args)
-        stays = _stays(traits, hosts, args, kwargs)
+        target = args[0].device if traits.name == "aten::copy_" else kwargs.get("device")
+        stays = bool(hosts.given) if target is None else torch.device(target).type == DEVICE.type
         if METERS:
             _note_waits(traits, args, kwargs, stays)
         with MODULE.random_numbers() if traits.is_random and stays else contextlib.nullcontext():
-            out = _run_on_host(traits, hosts, host_args, host_kwargs, stays)
+            out = traits.on_host(*host_args, **host_kwargs)
         if traits.changes:
             hosts.follow()
     if not stays:
@@ -227,10 +210,8 @@ def _run(func: Any, *args: Any, **kwargs: Any) -> Any:
         out = hosts.to_device(out)
     if traits.name == "aten::copy_" and hosts.strangers and not isinstance(out, torch.nn.Parameter):
         out.was_on_host = True
-    if traits.name == "aten::lt" and _memory_of(out).type == "meta":
-        out.is_less = True
-    if METERS:
-        add_call(func, args, kwargs, hosts.given, out)
+    if METERS and not traits.is_view:
+        add_call(traits.name, args, hosts.given, out)
     return out
 
 
@@ -238,43 +219,7 @@ def _not_inference() -> contextlib.AbstractContextManager[None]:
     return torch.inference_mode(False) if torch.is_inference_mode_enabled() else contextlib.nullcontext()
 
 
-def _stays(traits: _Traits, hosts: _Hosts, args: Any, kwargs: Any) -> bool:
-    """Whether the result is on the device."""
-    if traits.name == "aten::copy_":
-        return isinstance(args[0], PseudoTensor)
-    target = kwargs.get("device")
-    return bool(hosts.given) if target is None else torch.device(target).type == DEVICE.type
-
-
-def _run_on_host(traits: _Traits, hosts: _Hosts, args: Any, kwargs: Any, stays: bool) -> Any:
-    """The operator, of tensors of the host. What has no numbers comes to the host as zeros."""
-    is_void = any(_memory_of(x).type == "meta" for x in hosts.given)
-    if kwargs.get("device") is not None:
-        kwargs["device"] = _memory_of(hosts.given[0]) if is_void else _memory[-1] if stays else torch.device("cpu")
-    if kwargs.get("pin_memory"):
-        kwargs["pin_memory"] = False
-    if is_void and traits.name == "aten::_local_scalar_dense":
-        return _answer(args[0].dtype, hosts.given[0])
-    if stays or not is_void:
-        return traits.on_host(*args, **kwargs)
-    if traits.name == "aten::copy_":
-        return args[0].zero_()
-    return torch.zeros_like(traits.on_host(*args, **kwargs), device="cpu")
-
-
-def _answer(dtype: torch.dtype, tensor: PseudoTensor) -> float | int | bool:
-    """See `without_numbers`."""
-    if dtype == torch.bool:
-        return "is_less" in vars(tensor)
-    return 100.0 if dtype.is_floating_point else 0
-
-
-def _memory_of(tensor: Tensor) -> torch.device:
-    """Where its numbers are; `meta` where it has none."""
-    return tensor.untyped_storage().device
-
-
-def _check_devices(traits: _Traits, hosts: _Hosts, args: Any) -> None:
+def _check_devices(traits: SimpleNamespace, hosts: _Hosts, args: Any) -> None:
     """Refuse what a GPU does: tensors of both sides. Numbers of the host are taken, and indices are copied.
 
     Raises:
@@ -293,7 +238,7 @@ def _check_devices(traits: _Traits, hosts: _Hosts, args: Any) -> None:
         add_upload()
 
 
-def _note_waits(traits: _Traits, args: Any, kwargs: Any, stays: bool) -> None:
+def _note_waits(traits: SimpleNamespace, args: Any, kwargs: Any, stays: bool) -> None:
     """Note where a GPU makes the host wait: for a number, a copy, or how large a result is."""
     name = traits.name
     if name in _COPIES:

@@ -4,13 +4,12 @@ import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from data_pipeline.stream.batch import MicroBatch
 from model.layout import Layout, LayoutKind
 from tests.device.pseudo import DEVICE, metered
+from tests.model.kernels.cuda.batches import lane
 from trainer import lookahead
 from trainer.engines.batches import DeviceBatch, HostCopy, Update
 
@@ -27,7 +26,7 @@ def tensors(batch: DeviceBatch) -> list[Any]:
 def test_an_update_is_laid_out_ahead_and_sent_when_it_is_needed(
     kind: LayoutKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lanes = [micro_batch(rows=3, source=5, target=7), None, micro_batch(rows=2, source=4, target=4)]
+    lanes = [lane(0, rows=3), None, lane(2, rows=2)]
     update = Update(epoch=1, number=2, micro_batches=lanes, seconds_step=0)
     engine: Any = SimpleNamespace(device=DEVICE, merged_lanes=2 if kind == "flash" else 1, layout_kind=kind)
     plain: Any = SimpleNamespace(**{**vars(engine), "device": torch.device("cpu")})
@@ -41,24 +40,11 @@ def test_an_update_is_laid_out_ahead_and_sent_when_it_is_needed(
     found = ahead.passes(update)
     with metered() as meter:
         sent = [one.send() for one in found]
-    assert meter.by_operator()["copy_"] == sum(one.lanes != () for one in found), "one copy each"
+    assert meter.kernels_by("operator")["copy_"] == sum(one.lanes != () for one in found), "one copy each"
     assert not meter.uploads
     assert not meter.waits
     assert [(one.lanes, one.seed) for one in found] == [(one.lanes, one.seed) for one in expected]
     assert [tensors(batch) for batch in sent] == [tensors(one.send()) for one in expected]
-
-
-def micro_batch(*, rows: int, source: int, target: int) -> MicroBatch:
-    draw = np.random.default_rng(rows)
-    sides = [draw.integers(3, 100, (rows, length)) for length in (source, target, target)]
-    return MicroBatch(
-        lane=0,
-        dataset=0,
-        pair_ids=np.arange(rows),
-        source=sides[0],
-        target_input=sides[1],
-        target_output=sides[2],
-    )
 
 
 def test_losses_come_back_without_a_wait_once_there_is_more_to_do() -> None:
@@ -73,5 +59,5 @@ def test_losses_come_back_without_a_wait_once_there_is_more_to_do() -> None:
     torch.testing.assert_close(read, torch.tensor([[1.5, 2.5], [float("nan"), 0.0]]), equal_nan=True)
     with metered() as meter:
         HostCopy(there).read()
-    assert meter.num_waits == 1, "one that is read too early drains the device"
+    assert meter.waits.total() == 1, "one that is read too early drains the device"
     assert HostCopy(read).read().data_ptr() == read.data_ptr(), "on a CPU it is the tensor itself"

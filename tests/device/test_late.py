@@ -21,10 +21,8 @@ CLIP_NORM = 0.02
 EPS = 1e-4
 """Of AdamW: with a small one, gradients that are zero but for rounding (a key's bias) move weights by whole steps."""
 
-Found = dict[str, Any]
 
-
-def both(cases: list[tuple[int, str]]) -> dict[tuple[int, str], tuple[Found, Found]]:
+def both(cases: list[tuple[int, str]]) -> dict[tuple[int, str], tuple[dict[str, Any], dict[str, Any]]]:
     """As a rank on the pseudo device, by case: what comes out late, and at once."""
     from tests.device.accelerator import use_pseudo_device
     from trainer.ranks.distributed import World
@@ -36,7 +34,7 @@ def both(cases: list[tuple[int, str]]) -> dict[tuple[int, str], tuple[Found, Fou
     return found
 
 
-def _train(stage: Any, precision: Any, world: Any, *, is_late: bool) -> Found:
+def _train(stage: Any, precision: Any, world: Any, *, is_late: bool) -> dict[str, Any]:
     import dataclasses
 
     from benchmarks.device.budget_model import make_objective
@@ -70,13 +68,11 @@ def _train(stage: Any, precision: Any, world: Any, *, is_late: bool) -> Found:
         with metered() as meter:
             engine.accumulate(batch, scale=math.nan if is_hit else 1e-2, is_last=True)
             results.append(engine.step(1e-3))
-        waits.append(meter.num_waits)
+        waits.append(meter.waits.total())
         queued.append(min(meter.queued, default=0))
         scales.append(engine.loss_scale)  # that of this update, or, if it was made at once, the next one's
         if update >= NAN_AT - 1:
             states.append(_state(engine))
-    assert [result.applied for result in results][-1]
-    steps = {float(state["step"]) for state in engine._states.optimizer.state.values()}
     found = {
         "applied": [r.applied for r in results],
         "norms": [float(r.grad_norm) for r in results],
@@ -85,8 +81,7 @@ def _train(stage: Any, precision: Any, world: Any, *, is_late: bool) -> Found:
         "scales": scales,
         "last_scale": engine.loss_scale,
         "states": states,
-        "steps": steps,
-        "num_updates": engine._average.num_updates + results[-1].applied,
+        "steps": {float(state["step"]) for state in engine._states.optimizer.state.values()},
     }
     engine.close()
     return found
@@ -94,11 +89,8 @@ def _train(stage: Any, precision: Any, world: Any, *, is_late: bool) -> Found:
 
 def _state(engine: Any) -> dict[str, Tensor]:
     """Weights, moments and averages, whole, in fp32, on the host."""
-    found: dict[str, Tensor] = {}
-    for state in engine.parameter_states():
-        parts = {"weight": state.weight, "ema": state.ema, **state.moments}
-        found |= {f"{state.name}/{key}": part.detach().cpu().clone() for key, part in parts.items()}
-    return found
+    parts = {s.name: {"weight": s.weight, "ema": s.ema, **s.moments} for s in engine.parameter_states()}
+    return {f"{name}/{key}": part.cpu().clone() for name, of in parts.items() for key, part in of.items()}
 
 
 @pytest.mark.parametrize(("num_ranks", "cases"), [(1, QUICK), pytest.param(2, CASES, marks=pytest.mark.slow)])
@@ -118,15 +110,10 @@ def test_the_device_decides_as_the_host_does(
             assert {0.5, 2.0} <= set(changes), late["scales"]
             assert min(late["queued"][2:]) > 40, "behind its kernels forward"
         assert late["steps"] == at_once["steps"] == {UPDATES - 1}
-        assert late["num_updates"] == at_once["num_updates"] == UPDATES - 1
         finite = [update for update in range(UPDATES) if update != NAN_AT]
         assert [late["norms"][i] for i in finite] == pytest.approx([at_once["norms"][i] for i in finite], rel=1e-5)
-        assert min(at_once["norms"][i] for i in finite) > 2 * CLIP_NORM
         assert not math.isfinite(late["norms"][NAN_AT])
         before, after, *_ = late["states"]
         assert all(torch.equal(before[name], after[name]) for name in before), "a NaN changed something"
-        for mine, other in zip(late["states"], at_once["states"], strict=True):
-            assert mine.keys() == other.keys()
-            for name, tensor in mine.items():
-                torch.testing.assert_close(tensor, other[name], rtol=1e-4, atol=1e-6, msg=name)
+        torch.testing.assert_close(late["states"], at_once["states"], rtol=1e-4, atol=1e-6)
         assert not all(torch.equal(after[name], late["states"][-1][name]) for name in after)

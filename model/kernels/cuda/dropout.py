@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from model.kernels.cuda.operators import LIBRARY, Operator, define
+from model.kernels.cuda.operators import LIBRARY, define
 from model.layout import Current, SideName
 from model.sublayers import Dropout
 
@@ -89,6 +89,6 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return torch.ops.zeromt.drop(grad, *ctx.saved_tensors, ctx.site, ctx.p), None, None, None
 
 
-drop = define("drop(Tensor x, Tensor tokens_N4, int site, float p) -> Tensor", _plain, cost=Operator(launches=1))
+drop = define("drop(Tensor x, Tensor tokens_N4, int site, float p) -> Tensor", _plain, launches=1)
 """Dropout of x (..., F) with a row for each token (N, 4); see `model.layout.Side.places`."""
 torch.library.register_autograd("zeromt::drop", _backward, setup_context=_keep, lib=LIBRARY)

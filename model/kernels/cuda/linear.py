@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.kernels.cuda.operators import Operator, define, direct
+from model.kernels.cuda.operators import define, direct
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
@@ -29,7 +29,7 @@ def _plain_relu_backward(grad_RO: Tensor, out_RO: Tensor) -> tuple[Tensor, Tenso
 relu_backward = define(
     "relu_backward(Tensor grad, Tensor out) -> (Tensor masked, Tensor sums)",
     _plain_relu_backward,
-    cost=Operator(launches=1),
+    launches=1,
 )
 """The gradient (R, O), zeroed where `out` (ReLU's output) is 0, and its sums over rows (O)."""
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from model.components.loss import CHUNK_BYTES, ROW_MULTIPLE, most_rows, padded_vocabulary
-from model.kernels.cuda.operators import Operator, define
+from model.kernels.cuda.operators import define
 from model.loss import ChunkedCrossEntropy, LossSteps, add_weight_gradient, product, scaled
 
 
@@ -125,7 +125,7 @@ cross_entropy_ = define(
     "cross_entropy_(Tensor(a!) logits, Tensor targets, Tensor(b!) losses, int vocab, int padding_id, float smoothing, "
     "bool with_grad, Tensor? gradient_scale=None, Tensor? scales=None) -> ()",
     _plain_cross_entropy_,
-    cost=Operator(launches=1, extra_moves=(2,)),
+    launches=1,
 )
 """Write losses and negative log-likelihoods of the rows to `losses` (2, R) in fp32; 0 where the target is padding.
 

@@ -1,11 +1,10 @@
 """Custom operators, each with two implementations: Triton for GPUs, and plain PyTorch, the reference, elsewhere.
 
-The pseudo device of the tests (`tests.device.pseudo`) runs the plain one and counts the costs stated here for Triton.
+The pseudo device of the tests (`tests.device.pseudo`) runs the plain one and counts Triton's launches.
 """
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,21 +12,11 @@ import torch
 LIBRARY: Any = torch.library.Library("zeromt", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Operator:
-    """The cost of an operator's Triton implementation on a GPU."""
-
-    launches: int
-    """Number of kernel launches."""
-    extra_moves: tuple[int, ...] = ()
-    """For each of the first tensor arguments, how often it is read or written beyond the first time."""
+LAUNCHES: dict[str, int] = {}
+"""How many kernels an operator's Triton implementation launches, by name, such as `zeromt::cross_entropy_`."""
 
 
-OPERATORS: dict[str, Operator] = {}
-"""By name, such as `zeromt::cross_entropy_`."""
-
-
-def define(schema: str, plain: Callable[..., Any], *, cost: Operator) -> Any:
+def define(schema: str, plain: Callable[..., Any], *, launches: int) -> Any:
     """Define an operator; returns the function that calls it.
 
     The Triton implementation is `model.kernels.cuda.triton_kernels.NAME.NAME`, where NAME is the operator's name
@@ -36,14 +25,14 @@ def define(schema: str, plain: Callable[..., Any], *, cost: Operator) -> Any:
     Args:
         schema: `name(Tensor x, ...) -> ...`, with in-place arguments marked as such.
         plain: the implementation in PyTorch, with the arguments of the schema.
-        cost: of the Triton implementation.
+        launches: how many kernels the Triton implementation launches.
     """
     name = schema.partition("(")[0]
     LIBRARY.define(schema)
     LIBRARY.impl(name, plain, "CPU")
     torch.library.register_fake(f"zeromt::{name}", plain, lib=LIBRARY)
     LIBRARY.impl(name, _on_gpu(name.rstrip("_")), "CUDA")
-    OPERATORS[f"zeromt::{name}"] = cost
+    LAUNCHES[f"zeromt::{name}"] = launches
     return getattr(torch.ops.zeromt, name)
 
 

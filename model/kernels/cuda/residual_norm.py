@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from model.kernels.cuda.operators import Operator, define
+from model.kernels.cuda.operators import define
 
 
 def _plain_forward(
@@ -61,7 +61,7 @@ residual_norm = define(
     "residual_norm(Tensor x, Tensor y, Tensor? linear_bias, Tensor weight, Tensor? bias, Tensor? tokens, int site, "
     "float p, float eps) -> (Tensor summed, Tensor normed, Tensor mean, Tensor rstd)",
     _plain_forward,
-    cost=Operator(launches=1),
+    launches=1,
 )
 """summed = x + dropout(y + linear_bias), (..., D) of N rows, in the precision of x; normed = its layer norm, or its RMS
 norm without `bias`; mean (0 for RMS norm) and rstd (reciprocal standard deviation) of each row, (N) in fp32.
@@ -72,7 +72,7 @@ residual_norm_backward = define(
     "residual_norm_backward(Tensor grad_normed, Tensor? grad_summed, Tensor summed, Tensor mean, Tensor rstd, "
     "Tensor weight, Tensor? tokens, int site, float p, bool is_centred) -> (Tensor grad_x, Tensor grad_y, Tensor sums)",
     _plain_backward,
-    cost=Operator(launches=2),  # gradients with partial sums for some rows each, then the total sums
+    launches=2,  # gradients with partial sums for some rows each, then the total sums
 )
 """Gradients of x and y (..., D), and stacked (3, D) those of weight, bias and linear bias. Without tokens the gradient
 of y equals that of x, and an empty tensor is returned for it."""
