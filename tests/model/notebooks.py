@@ -1,8 +1,9 @@
-"""The five reference systems as equations over weights under their own names, for `model.reference.load`."""
+"""The five reference systems as equations over weights, saved under their own names, for `model.reference.load`."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,356 +18,296 @@ SIZES = {
     "target_vocab": 13,
     "length": 11,
 }
+SUBLAYERS = {"encoder": ("self", "ff"), "decoder": ("causal", "cross", "end")}
+"""Attentions, then feed-forward; so that each of a side has a name of its own for the tables below."""
 Sublayer = Callable[[Tensor], Tensor]
 
 
-@dataclass(kw_only=True)
-class Side:
-    """Names of an encoder's or a decoder's modules; those of a layer begin behind its number."""
-
-    stack: str
-    """Before the number."""
-    attentions: list[str]
-    feed_forward: tuple[str, str]
-    norms: list[str]
-    embedding: str
-    positions: str
+def by_variance(x: Tensor) -> Tensor:
+    return (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.std(-1, keepdim=True) ** 2 + 1e-6)
 
 
-@dataclass(kw_only=True)
-class Notebook:
-    """A system. This one is notebook_annotated_fr, from which others differ."""
+def by_deviation(x: Tensor) -> Tensor:
+    return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6)
 
-    sides: tuple[Side, Side]
-    output: str
-    projections: tuple[str, str, str, str] = ("linears.0", "linears.1", "linears.2", "linears.3")
-    norm_names: tuple[str, str] = ("a_2", "b_2")
-    num_heads: int = 3
-    dropout: float = 0.1
-    training: bool = False
-    weights: dict[str, Tensor] = field(default_factory=dict)
 
-    attention_dropout = 0.1
-    has_final_norms = True
-    scales_embeddings = True
-    has_projection_biases = True
-    base = 10_000.0
-    inner = 20
-    head_width: int | None = None
+def before(book: "Notebook", norm: str, x: Tensor, sublayer: Sublayer, is_last: bool) -> Tensor:
+    return x + book.drop(sublayer(book.norm(norm, x)), book.dropout)
 
-    def build(self, sizes: dict[str, int]) -> None:
+
+def behind(book: "Notebook", norm: str, x: Tensor, sublayer: Sublayer, is_last: bool) -> Tensor:
+    return book.drop(book.norm(norm, x + sublayer(x)))
+
+
+def behind_in_blocks(book: "Notebook", norm: str, x: Tensor, sublayer: Sublayer, is_last: bool) -> Tensor:
+    if is_last:
+        return book.drop(book.norm(norm, x + book.drop(sublayer(x))))
+    return book.norm(norm, x + sublayer(x))
+
+
+class Notebook(SimpleNamespace):
+    """A system, by settings. Where it saves its weights, its own `names` are put in for those here, in this order."""
+
+    def build(self) -> None:
         """Random weights; none is 0 or 1."""
-        width, self.num_heads = sizes["width"], sizes["heads"]
-        heads = self.num_heads * (self.head_width or width // self.num_heads)
-        inner = sizes.get("inner", self.inner)
-        for side, name in zip(self.sides, ("encoder", "decoder"), strict=True):
-            vocab = sizes["source_vocab" if name == "encoder" else "target_vocab"]
-            self.weights[f"{side.embedding}.weight"] = torch.randn(vocab, width)
-            for layer in range(sizes[f"{name}_layers"]):
-                at = f"{side.stack}.{layer}"
-                for attention in side.attentions:
-                    *given, out = self.projections
-                    for projection in given:
-                        self._linear_weights(f"{at}.{attention}.{projection}", width, heads, self.has_projection_biases)
-                    self._linear_weights(f"{at}.{attention}.{out}", heads, width)
-                self._linear_weights(f"{at}.{side.feed_forward[0]}", width, inner)
-                self._linear_weights(f"{at}.{side.feed_forward[1]}", inner, width)
-                for norm in side.norms:
-                    self._norm_weights(f"{at}.{norm}", width)
+        width, heads = self.sizes["width"], self.sizes["heads"] * self.head_width
+        for side, vocab in (("encoder", self.sizes["source_vocab"]), ("decoder", self.sizes["target_vocab"])):
+            self.weights[f"{side}.tokens.weight"] = torch.randn(vocab, width)
+            if self.has_learned_positions:
+                self.weights[f"{side}.places.weight"] = torch.randn(self.sizes["length"], width)
+            else:
+                self.weights[f"{side}.places.pe"] = self._sinusoids(self.sizes["length"], width)
+            for at in self._layers(side):
+                *attentions, feed_forward = (f"{at}.{name}" for name in SUBLAYERS[side])
+                for name in attentions:
+                    for given in "qkv":
+                        self._make_linear(f"{name}.{given}", width, heads, self.has_projection_biases)
+                    self._make_linear(f"{name}.o", heads, width)
+                self._make_linear(f"{feed_forward}.first", width, self.inner)
+                self._make_linear(f"{feed_forward}.second", self.inner, width)
+                for name in (*attentions, feed_forward):
+                    self._make_norm(f"{name}.norm", width)
             if self.has_final_norms:
-                self._norm_weights(f"{name}.norm", width)
-            self.weights |= self._position_weights(side.positions, sizes["length"], width)
-        self._linear_weights(self.output, width, sizes["target_vocab"])
+                self._make_norm(f"{side}.norm", width)
+        self._make_linear("output", width, self.sizes["target_vocab"])
 
-    def _linear_weights(self, name: str, inputs: int, outputs: int, has_bias: bool = True) -> None:
+    def _make_linear(self, name: str, inputs: int, outputs: int, has_bias: bool = True) -> None:
         self.weights[f"{name}.weight"] = torch.randn(outputs, inputs) * inputs**-0.5
         if has_bias:
             self.weights[f"{name}.bias"] = 0.3 * torch.randn(outputs)
 
-    def _norm_weights(self, name: str, width: int) -> None:
-        weight, bias = self.norm_names
-        self.weights |= {f"{name}.{weight}": 1 + 0.2 * torch.randn(width), f"{name}.{bias}": 0.2 * torch.randn(width)}
+    def _make_norm(self, name: str, width: int) -> None:
+        shape = 1 if self.has_scalar_norms else width
+        self.weights |= {f"{name}.weight": 1 + 0.2 * torch.randn(shape), f"{name}.bias": 0.2 * torch.randn(shape)}
 
-    def _position_weights(self, name: str, length: int, width: int) -> dict[str, Tensor]:
-        """(1, length, width), element by element."""
-        table = torch.zeros(1, length, width)
-        for position in range(length):
-            for i in range(0, width, 2):
-                angle = position / self.base ** (i / width)
-                table[0, position, i], table[0, position, i + 1] = math.sin(angle), math.cos(angle)
-        return {f"{name}.pe": table}
+    def _sinusoids(self, length: int, width: int) -> Tensor:
+        """(1, length, width)."""
+        angles = torch.arange(length)[:, None] / self.base ** (torch.arange(0, width, 2).double() / width)
+        return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[None].float()
+
+    def _layers(self, side: str) -> Iterator[str]:
+        return (f"{side}.layers.{number}" for number in range(self.sizes[f"{side}_layers"]))
 
     def state_dict(self) -> dict[str, Tensor]:
         """As the notebook saves it."""
-        return dict(self.weights)
+        found = {}
+        for name, tensor in self.weights.items():
+            for ours, theirs in self.names.items():
+                name = name.replace(ours, theirs)
+            found[name] = tensor
+        return found
 
     def __call__(self, source: Tensor, target: Tensor) -> Tensor:
-        """What the notebook gives for (B, S) and (B, T) ids: log-probabilities, or logits."""
-        hidden_source = (source == 0)[:, None, None, :]
-        memory = self._stack(0, source, hidden_source)
-        future = torch.ones(target.shape[1], target.shape[1]).triu(1).bool()
-        return self._given(self._linear(self.output, self._stack(1, target, future, memory, hidden_source)))
+        """Logits for (B, S) and (B, T) ids."""
+        is_padding = (source == 0)[:, None, None, :]
+        is_hidden = torch.ones(target.shape[1], target.shape[1]).triu(1).bool()
+        if self.hides_target_padding:
+            is_hidden = is_hidden | (target == 0)[:, None, None, :]
+        memory = self._stack("encoder", source, lambda name, h: self._attend(name, h, h, is_padding))
+        attentions = {"causal": lambda h: (h, is_hidden), "cross": lambda h: (memory, is_padding)}
+        hidden = self._stack(
+            "decoder", target, lambda name, h: self._attend(name, h, *attentions[name.rpartition(".")[2]](h))
+        )
+        return self._linear("output", hidden)
 
-    def _given(self, logits: Tensor) -> Tensor:
-        return F.log_softmax(logits, -1)
-
-    def _stack(self, number: int, ids: Tensor, hidden: Tensor, *memory: Tensor) -> Tensor:
-        side = self.sides[number]
-        x, layer = self._embed(side, ids), 0
-        while f"{side.stack}.{layer}.{side.norms[0]}.{self.norm_names[0]}" in self.weights:
-            x = self._layer(side, f"{side.stack}.{layer}", x, hidden, *memory)
-            layer += 1
-        return self._norm(f"{'decoder' if number else 'encoder'}.norm", x) if self.has_final_norms else x
-
-    def _layer(self, side: Side, at: str, x: Tensor, hidden: Tensor, *memory: Tensor) -> Tensor:
-        norms = [f"{at}.{norm}" for norm in side.norms]
-        x = self._residual(norms[0], x, lambda h: self._attend(f"{at}.{side.attentions[0]}", h, h, hidden))
-        if memory:
-            x = self._residual(norms[1], x, lambda h: self._attend(f"{at}.{side.attentions[1]}", h, *memory))
-        return self._last_residual(norms[-1], x, lambda h: self._feed_forward(side, at, h))
-
-    def _embed(self, side: Side, ids: Tensor) -> Tensor:
-        table = self.weights[f"{side.embedding}.weight"]
+    def _stack(self, side: str, ids: Tensor, attend: Callable[[str, Tensor], Tensor]) -> Tensor:
+        table = self.weights[f"{side}.tokens.weight"]
+        places = self.weights.get(f"{side}.places.weight", self.weights.get(f"{side}.places.pe"))
+        assert places is not None
         scale = math.sqrt(table.shape[1]) if self.scales_embeddings else 1.0
-        return self.drop(table[ids] * scale + self._positions(side, ids.shape[1]))
-
-    def _positions(self, side: Side, length: int) -> Tensor:
-        return self.weights[f"{side.positions}.pe"][0, :length]
+        x = self.drop(table[ids] * scale + places.view(-1, table.shape[1])[: ids.shape[1]])
+        *attentions, last = SUBLAYERS[side]
+        for at in self._layers(side):
+            for name in (f"{at}.{attention}" for attention in attentions):
+                x = self.residual(self, f"{name}.norm", x, lambda h, name=name: attend(name, h), False)
+            name = f"{at}.{last}"
+            x = self.residual(self, f"{name}.norm", x, lambda h, name=name: self._feed_forward(name, h), True)
+        return self.norm(f"{side}.norm", x) if self.has_final_norms else x
 
     def drop(self, x: Tensor, p: float = 0.1) -> Tensor:
         """Dropout."""
         return F.dropout(x, p, self.training)
 
+    def norm(self, name: str, x: Tensor) -> Tensor:
+        """Over the width."""
+        return self.weights[f"{name}.weight"] * self.normalise(x) + self.weights[f"{name}.bias"]
+
     def _linear(self, name: str, x: Tensor) -> Tensor:
         return F.linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
 
-    def _norm(self, name: str, x: Tensor) -> Tensor:
-        weight, bias = (self.weights[f"{name}.{end}"] for end in self.norm_names)
-        return weight * (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.std(-1, keepdim=True) ** 2 + 1e-6) + bias
-
-    def _residual(self, norm: str, x: Tensor, sublayer: Sublayer) -> Tensor:
-        return x + self.drop(sublayer(self._norm(norm, x)), self.dropout)
-
-    def _last_residual(self, norm: str, x: Tensor, sublayer: Sublayer) -> Tensor:
-        return self._residual(norm, x, sublayer)
-
-    def _divisor(self, width: int) -> float:
-        return math.sqrt(width // self.num_heads)
-
-    def _attend(self, name: str, queries: Tensor, memory: Tensor, hidden: Tensor) -> Tensor:
-        *given, out = (f"{name}.{projection}" for projection in self.projections)
-        projected = [self._linear(n, x) for n, x in zip(given, (queries, memory, memory), strict=True)]
-        q, k, v = (x.view(*x.shape[:2], self.num_heads, -1).transpose(1, 2) for x in projected)
-        scores = (q @ k.transpose(-2, -1) / self._divisor(projected[0].shape[-1])).masked_fill(hidden, -1e9)
+    def _attend(self, name: str, queries: Tensor, memory: Tensor, is_hidden: Tensor) -> Tensor:
+        inputs = {"q": queries, "k": memory, "v": memory}
+        projected = [self._linear(f"{name}.{part}", x) for part, x in inputs.items()]
+        q, k, v = (x.view(*x.shape[:2], -1, self.head_width).transpose(1, 2) for x in projected)
+        divisor = math.sqrt(queries.shape[-1] if self.divides_by_width else self.head_width)
+        scores = (q @ k.transpose(-2, -1) / divisor).masked_fill(is_hidden, -1e9)
         heads = self.drop(scores.softmax(-1), self.attention_dropout) @ v
-        return self._linear(out, heads.transpose(1, 2).flatten(2))
+        return self._linear(f"{name}.o", heads.transpose(1, 2).flatten(2))
 
-    def _feed_forward(self, side: Side, at: str, x: Tensor) -> Tensor:
-        inner, outer = (f"{at}.{name}" for name in side.feed_forward)
-        return self._linear(outer, self.drop(self._activation(self._linear(inner, x))))
-
-    def _activation(self, x: Tensor) -> Tensor:
-        return x
+    def _feed_forward(self, name: str, x: Tensor) -> Tensor:
+        inner = self.activation(self._linear(f"{name}.first", x))
+        return self._linear(f"{name}.second", self.drop(inner, self.inner_dropout))
 
 
-class PostNormEs(Notebook):
-    """notebook_postnorm_es."""
-
-    base = 1000.0
-    has_final_norms = has_projection_biases = False
-
-    def _norm_weights(self, name: str, width: int) -> None:
-        super()._norm_weights(name, 1)
-
-    def _norm(self, name: str, x: Tensor) -> Tensor:
-        weight, bias = (self.weights[f"{name}.{end}"] for end in self.norm_names)
-        return weight * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6) + bias
-
-    def _residual(self, norm: str, x: Tensor, sublayer: Sublayer) -> Tensor:
-        return self.drop(self._norm(norm, x + sublayer(x)))
-
-    def _activation(self, x: Tensor) -> Tensor:
-        return F.relu(x)
-
-
-class PreNormViz(PostNormEs):
-    """notebook_prenorm_viz."""
-
-    base = 10_000.0
-    has_final_norms = has_projection_biases = True
-
-    def _residual(self, norm: str, x: Tensor, sublayer: Sublayer) -> Tensor:
-        return x + self.drop(sublayer(self._norm(norm, x)), 0.5)
-
-
-class GeluDk(Notebook):
-    """notebook_gelu_dk."""
-
-    attention_dropout = 0.0
-    scales_embeddings = False
-    head_width: int | None = 6
-    inner = 48
-
-    def __call__(self, source: Tensor, target: Tensor) -> Tensor:
-        """The padding of the target is hidden too."""
-        hidden_source = (source == 0)[:, None, None, :]
-        memory = self._stack(0, source, hidden_source)
-        hidden = torch.ones(target.shape[1], target.shape[1]).triu(1).bool() | (target == 0)[:, None, None, :]
-        return self._linear(self.output, self._stack(1, target, hidden, memory, hidden_source))
-
-    def _norm(self, name: str, x: Tensor) -> Tensor:
-        return F.layer_norm(x, x.shape[-1:], self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
-
-    def _residual(self, norm: str, x: Tensor, sublayer: Sublayer) -> Tensor:
-        return self._norm(norm, x + sublayer(x))
-
-    def _last_residual(self, norm: str, x: Tensor, sublayer: Sublayer) -> Tensor:
-        return self.drop(self._norm(norm, x + self.drop(sublayer(x))))
-
-    def _feed_forward(self, side: Side, at: str, x: Tensor) -> Tensor:
-        inner, outer = (f"{at}.{name}" for name in side.feed_forward)
-        return self._linear(outer, F.gelu(self._linear(inner, x)))
-
-
-class LearnedPos(GeluDk):
-    """notebook_learned_pos."""
-
-    has_final_norms = False
-    head_width = None
-
-    def _given(self, logits: Tensor) -> Tensor:
-        return logits
-
-    __call__ = Notebook.__call__
-
-    def _position_weights(self, name: str, length: int, width: int) -> dict[str, Tensor]:
-        return {f"{name}.weight": torch.randn(length, width)}
-
-    def _positions(self, side: Side, length: int) -> Tensor:
-        return self.weights[f"{side.positions}.weight"][:length]
-
-    def _divisor(self, width: int) -> float:
-        return math.sqrt(width)
-
-    def _residual(self, norm: str, x: Tensor, sublayer: Sublayer) -> Tensor:
-        return self.drop(self._norm(norm, x + sublayer(x)))
-
-    def _last_residual(self, norm: str, x: Tensor, sublayer: Sublayer) -> Tensor:
-        return self._residual(norm, x, sublayer)
-
-    def _feed_forward(self, side: Side, at: str, x: Tensor) -> Tensor:
-        inner, outer = (f"{at}.{name}" for name in side.feed_forward)
-        return self._linear(outer, F.relu(self._linear(inner, x)))
-
-
-def _blocks(first: str) -> tuple[Side, Side]:
-    return (
-        Side(
-            stack="encoder.layers",
-            attentions=["self_attention_block"],
-            feed_forward=(f"feed_forward_block.{first}", "feed_forward_block.linear_2"),
-            norms=["residual_connections.0.norm", "residual_connections.1.norm"],
-            embedding="src_embed.embedding",
-            positions="src_pos",
-        ),
-        Side(
-            stack="decoder.layers",
-            attentions=["self_attention_block", "cross_attention_block"],
-            feed_forward=(f"feed_forward_block.{first}", "feed_forward_block.linear_2"),
-            norms=[f"residual_connections.{i}.norm" for i in range(3)],
-            embedding="tgt_embed.embedding",
-            positions="tgt_pos",
-        ),
-    )
-
-
-_W = ("w_q", "w_k", "w_v", "w_o")
-_MADE: dict[str, Callable[[], Notebook]] = {
-    "notebook_postnorm_es": lambda: PostNormEs(
-        sides=_blocks("linear_1"), output="projection_layer.proj", projections=_W, norm_names=("alpha", "beta")
-    ),
-    "notebook_prenorm_viz": lambda: PreNormViz(
-        sides=_blocks("linear_l"), output="projection_layer.proj", projections=_W, norm_names=("alpha", "bias")
-    ),
-    "notebook_annotated_fr": lambda: Notebook(
-        sides=(
-            Side(
-                stack="encoder.layers",
-                attentions=["self_attn"],
-                feed_forward=("feed_forward.w_1", "feed_forward.w_2"),
-                norms=["sublayer.0.norm", "sublayer.1.norm"],
-                embedding="src_embed.0.lut",
-                positions="src_embed.1",
-            ),
-            Side(
-                stack="decoder.layers",
-                attentions=["self_attn", "src_attn"],
-                feed_forward=("feed_forward.w_1", "feed_forward.w_2"),
-                norms=["sublayer.0.norm", "sublayer.1.norm", "sublayer.2.norm"],
-                embedding="tgt_embed.0.lut",
-                positions="tgt_embed.1",
-            ),
-        ),
-        output="generator.proj",
-    ),
-    "notebook_gelu_dk": lambda: GeluDk(
-        sides=(
-            Side(
-                stack="encoder.transformer_blocks",
-                attentions=["attention"],
-                feed_forward=("ff.0", "ff.2"),
-                norms=["norm1", "norm2"],
-                embedding="encoder.embedding",
-                positions="encoder.pos_encoding",
-            ),
-            Side(
-                stack="decoder.transformer_blocks",
-                attentions=["attention_1", "attention_2"],
-                feed_forward=("ff.0", "ff.2"),
-                norms=["norm1", "norm2", "norm3"],
-                embedding="decoder.embedding",
-                positions="decoder.pos_encoding",
-            ),
-        ),
-        output="decoder.out",
-        projections=("query", "key", "value", "out"),
-        norm_names=("weight", "bias"),
-    ),
-    "notebook_learned_pos": lambda: LearnedPos(
-        sides=(
-            Side(
-                stack="encoder.layers",
-                attentions=["attention"],
-                feed_forward=("feed_forward.0", "feed_forward.2"),
-                norms=["norm1", "norm2"],
-                embedding="encoder.word_embedding",
-                positions="encoder.position_embedding",
-            ),
-            Side(
-                stack="decoder.layers",
-                attentions=["attention", "transformer_block.attention"],
-                feed_forward=("transformer_block.feed_forward.0", "transformer_block.feed_forward.2"),
-                norms=["norm", "transformer_block.norm1", "transformer_block.norm2"],
-                embedding="decoder.word_embedding",
-                positions="decoder.position_embedding",
-            ),
-        ),
-        output="decoder.fc_out",
-        projections=("queries", "keys", "values", "fc_out"),
-        norm_names=("weight", "bias"),
-    ),
+_BLOCKS = {
+    ".self.norm": ".residual_connections.0.norm",
+    ".ff.norm": ".residual_connections.1.norm",
+    ".causal.norm": ".residual_connections.0.norm",
+    ".cross.norm": ".residual_connections.1.norm",
+    ".end.norm": ".residual_connections.2.norm",
+    ".self.": ".self_attention_block.w_",
+    ".causal.": ".self_attention_block.w_",
+    ".cross.": ".cross_attention_block.w_",
+    ".second": ".feed_forward_block.linear_2",
+    ".ff": "",
+    ".end": "",
+    "encoder.tokens": "src_embed.embedding",
+    "decoder.tokens": "tgt_embed.embedding",
+    "encoder.places": "src_pos",
+    "decoder.places": "tgt_pos",
+    "output": "projection_layer.proj",
+    "norm.weight": "norm.alpha",
+}
+_ANNOTATED = {
+    ".self.norm": ".sublayer.0.norm",
+    ".ff.norm": ".sublayer.1.norm",
+    ".causal.norm": ".sublayer.0.norm",
+    ".cross.norm": ".sublayer.1.norm",
+    ".end.norm": ".sublayer.2.norm",
+    ".self.": ".self_attn.",
+    ".causal.": ".self_attn.",
+    ".cross.": ".src_attn.",
+    ".q.": ".linears.0.",
+    ".k.": ".linears.1.",
+    ".v.": ".linears.2.",
+    ".o.": ".linears.3.",
+    ".ff": ".feed_forward",
+    ".end": ".feed_forward",
+    ".first": ".w_1",
+    ".second": ".w_2",
+    "encoder.tokens": "src_embed.0.lut",
+    "decoder.tokens": "tgt_embed.0.lut",
+    "encoder.places": "src_embed.1",
+    "decoder.places": "tgt_embed.1",
+    "output": "generator.proj",
+    "norm.weight": "norm.a_2",
+    "norm.bias": "norm.b_2",
+}
+_GELU = {
+    ".layers.": ".transformer_blocks.",
+    ".self.norm": ".norm1",
+    ".ff.norm": ".norm2",
+    ".causal.norm": ".norm1",
+    ".cross.norm": ".norm2",
+    ".end.norm": ".norm3",
+    ".self.": ".attention.",
+    ".causal.": ".attention_1.",
+    ".cross.": ".attention_2.",
+    ".q.": ".query.",
+    ".k.": ".key.",
+    ".v.": ".value.",
+    ".o.": ".out.",
+    ".end": ".ff",
+    ".first": ".0",
+    ".second": ".2",
+    "tokens": "embedding",
+    "places": "pos_encoding",
+    "output": "decoder.out",
+}
+_LEARNED = {
+    ".self.norm": ".norm1",
+    ".ff.norm": ".norm2",
+    ".causal.norm": ".norm",
+    ".cross.norm": ".transformer_block.norm1",
+    ".end.norm": ".transformer_block.norm2",
+    ".self.": ".attention.",
+    ".causal.": ".attention.",
+    ".cross.": ".transformer_block.attention.",
+    ".q.": ".queries.",
+    ".k.": ".keys.",
+    ".v.": ".values.",
+    ".o.": ".fc_out.",
+    ".ff": ".feed_forward",
+    ".end": ".transformer_block.feed_forward",
+    ".first": ".0",
+    ".second": ".2",
+    "tokens": "word_embedding",
+    "places": "position_embedding",
+    "output": "decoder.fc_out",
+}
+_ANNOTATED_FR: dict[str, Any] = {
+    "names": _ANNOTATED,
+    "normalise": by_variance,
+    "residual": before,
+    "activation": torch.clone,
+    "base": 10_000.0,
+    "inner": 20,
+    "head_width": 4,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "inner_dropout": 0.1,
+    "has_scalar_norms": False,
+    "has_final_norms": True,
+    "has_projection_biases": True,
+    "has_learned_positions": False,
+    "scales_embeddings": True,
+    "hides_target_padding": False,
+    "divides_by_width": False,
+    "training": False,
+}
+"""From which the others differ."""
+_SCALAR: dict[str, Any] = {"normalise": by_deviation, "has_scalar_norms": True, "activation": F.relu}
+_LAYER_NORM: dict[str, Any] = {
+    "normalise": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "attention_dropout": 0.0,
+    "inner_dropout": 0.0,
+    "inner": 48,
+    "scales_embeddings": False,
+}
+_SYSTEMS: dict[str, dict[str, Any]] = {
+    "notebook_postnorm_es": {
+        "names": {**_BLOCKS, ".first": ".feed_forward_block.linear_1", "norm.bias": "norm.beta"},
+        **_SCALAR,
+        "residual": behind,
+        "base": 1000.0,
+        "has_final_norms": False,
+        "has_projection_biases": False,
+    },
+    "notebook_prenorm_viz": {
+        "names": {**_BLOCKS, ".first": ".feed_forward_block.linear_l"},
+        **_SCALAR,
+        "dropout": 0.5,
+    },
+    "notebook_annotated_fr": {},
+    "notebook_gelu_dk": {
+        "names": _GELU,
+        **_LAYER_NORM,
+        "residual": behind_in_blocks,
+        "activation": F.gelu,
+        "head_width": 6,
+        "hides_target_padding": True,
+    },
+    "notebook_learned_pos": {
+        "names": _LEARNED,
+        **_LAYER_NORM,
+        "residual": behind,
+        "activation": F.relu,
+        "has_final_norms": False,
+        "has_learned_positions": True,
+        "divides_by_width": True,
+    },
 }
 
 
 def tiny_notebook(preset: str, *, seed: int = 1, **changes: int) -> Notebook:
     """A notebook's model with some thousand weights."""
+    notebook = Notebook(**{**_ANNOTATED_FR, **_SYSTEMS[preset]}, sizes={**SIZES, **changes}, weights={})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        notebook = _MADE[preset]()
-        notebook.build({**SIZES, **changes})
+        notebook.build()
     return notebook
 
 
 def log_probabilities(notebook: Notebook, source: Tensor, target: Tensor) -> Tensor:
-    """What a notebook gives, as log-probabilities: three give them themselves, and of them it is the identity."""
+    """What a notebook gives, as log-probabilities: three give them themselves."""
     return F.log_softmax(notebook(source, target), dim=-1)

@@ -21,16 +21,8 @@ TARGET_INPUTS = [[BOS, *row[:-1]] for row in TARGETS]
 
 def tiny_section(**changes: Any) -> ModelSection:
     """A Transformer of some thousand weights without dropout."""
-    sizes: dict[str, Any] = {
-        "d_model": 12,
-        "num_heads": 3,
-        "d_ff": 20,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "max_positions": 16,
-        "dropout": 0.0,
-    }
-    return section_of(**{**sizes, **changes})
+    sizes: dict[str, Any] = {"d_model": 12, "num_heads": 3, "d_ff": 20, "encoder_layers": 2, "decoder_layers": 2}
+    return section_of(**{**sizes, "max_positions": 16, "dropout": 0.0, **changes})
 
 
 def tiny_model(section: ModelSection, *, source_vocab: int = 13, target_vocab: int = 13, seed: int = 1) -> Transformer:
@@ -73,63 +65,51 @@ class PlainTransformer:
 
     def logits(self, source: list[int], target_input: list[int]) -> Tensor:
         """(T, V)."""
-        tying = self.section.tied_embeddings
         source_matrix = self.weights["source_embedding.tokens.weight"]
-        target_matrix = source_matrix if tying == "three-way" else self.weights["target_embedding.tokens.weight"]
-        output_matrix = self.weights["output.weight"] if tying == "none" else target_matrix
-        x = self._embed("source_embedding", source_matrix, source)
-        for i in range(self.section.encoder_layers):
-            name = f"encoder.layers.{i}"
-            x = self._sublayer(f"{name}.self_attention", x, lambda h, n=name: self._attend(f"{n}.self_attention", h, h))
-            x = self._sublayer(f"{name}.feed_forward", x, lambda h, n=name: self._feed_forward(f"{n}.feed_forward", h))
-        memory = self._last_norm("encoder", x)
-        y = self._embed("target_embedding", target_matrix, target_input)
-        for i in range(self.section.decoder_layers):
-            name = f"decoder.layers.{i}"
-            y = self._sublayer(
-                f"{name}.self_attention", y, lambda h, n=name: self._attend(f"{n}.self_attention", h, h, causal=True)
-            )
-            y = self._sublayer(
-                f"{name}.cross_attention", y, lambda h, n=name: self._attend(f"{n}.cross_attention", h, memory)
-            )
-            y = self._sublayer(f"{name}.feed_forward", y, lambda h, n=name: self._feed_forward(f"{n}.feed_forward", h))
-        logits = self._last_norm("decoder", y) @ output_matrix.T
+        target_matrix = self.weights.get("target_embedding.tokens.weight", source_matrix)
+        memory = self._stack("encoder", self._embed("source_embedding", source_matrix, source))
+        y = self._stack("decoder", self._embed("target_embedding", target_matrix, target_input), memory)
+        logits = y @ self.weights.get("output.weight", target_matrix).T
         return logits + self.weights["output.bias"] if self.section.output_bias else logits
 
     def _embed(self, name: str, matrix: Tensor, ids: list[int]) -> Tensor:
         scale = math.sqrt(self.section.d_model) if self.section.scale_embeddings else 1.0
-        rows = []
-        for position, token in enumerate(ids):
-            if self.section.positions == "learned":
-                where = self.weights[f"{name}.positions.weight"][position + self.section.position_offset]
-            else:
-                where = torch.tensor(self._position(position), dtype=torch.float64)
-            rows.append(matrix[token] * scale + where)
+        rows = [matrix[token] * scale + self._position(name, position) for position, token in enumerate(ids)]
         return torch.stack(rows)
 
-    def _position(self, position: int) -> list[float]:
+    def _position(self, name: str, position: int) -> Tensor:
         """What is added to an embedding, element by element."""
         section = self.section
-        width, half = section.d_model, section.d_model // 2
-        if section.positions != "sinusoidal":
-            return [0.0] * width
-        where = position + section.position_offset
+        if section.positions in ("rotary", "none"):
+            return torch.zeros(section.d_model)
+        half, where = section.d_model // 2, position + section.position_offset
+        if section.positions == "learned":
+            return self.weights[f"{name}.positions.weight"][where]
         if section.position_layout == "interleaved":
-            return sinusoid(where, width, section.position_base)
+            return torch.tensor(sinusoid(where, section.d_model, section.position_base), dtype=torch.float64)
         steps = half - 1 if section.position_layout == "tensor2tensor" else half
         angles = [where / section.position_base ** (i / steps) for i in range(half)]
-        return [math.sin(a) for a in angles] + [math.cos(a) for a in angles]
+        return torch.tensor([math.sin(a) for a in angles] + [math.cos(a) for a in angles], dtype=torch.float64)
 
-    def _sublayer(self, name: str, x: Tensor, function: Any) -> Tensor:
-        norm = f"{name}_residual.norm"
-        if self.section.norm_position == "pre":
-            return x + function(self._norm(norm, x))  # type: ignore[no-any-return]
-        return self._norm(norm, x + function(x))
+    def _stack(self, side: str, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        section = self.section
+        is_pre = section.norm_position == "pre"
+        attentions = ["self_attention"] if memory is None else ["self_attention", "cross_attention"]
+        for i in range(getattr(section, f"{side}_layers")):
+            for name in (f"{side}.layers.{i}.{part}" for part in (*attentions, "feed_forward")):
+                h = self._norm(f"{name}_residual.norm", x) if is_pre else x
+                x = x + self._sublayer(name, h, memory)
+                x = x if is_pre else self._norm(f"{name}_residual.norm", x)
+        has_norm = is_pre if section.final_norm is None else section.final_norm
+        return self._norm(f"{side}.norm", x) if has_norm else x
 
-    def _last_norm(self, name: str, x: Tensor) -> Tensor:
-        final = self.section.final_norm
-        wanted = self.section.norm_position == "pre" if final is None else final
-        return self._norm(f"{name}.norm", x) if wanted else x
+    def _sublayer(self, name: str, h: Tensor, memory: Tensor | None) -> Tensor:
+        if name.endswith("feed_forward"):
+            return self._feed_forward(name, h)
+        if name.endswith("self_attention"):
+            return self._attend(name, h, h, causal=memory is not None)
+        assert memory is not None
+        return self._attend(name, h, memory)
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
         weight, eps, n = self.weights[f"{name}.weight"], self.section.norm_eps, x.shape[-1]
@@ -151,16 +131,6 @@ class PlainTransformer:
         return out + self.weights[f"{name}.bias"] if bias else out
 
     def _attend(self, name: str, queries: Tensor, memory: Tensor, *, causal: bool = False) -> Tensor:
-        heads = [
-            torch.stack([w @ v[: len(w)] for w in weights])
-            for weights, v in self.heads(name, queries, memory, causal=causal)
-        ]
-        return self._linear(f"{name}.output", torch.cat(heads, dim=1), bias=self.section.attention_output_bias)
-
-    def heads(
-        self, name: str, queries: Tensor, memory: Tensor, *, causal: bool = False
-    ) -> list[tuple[list[Tensor], Tensor]]:
-        """For each head the weights of each position over those that it sees, and the values (S, K)."""
         s = self.section
         q, k, v = (
             self._linear(f"{name}.{part}", x, bias=s.attention_bias)
@@ -169,19 +139,20 @@ class PlainTransformer:
         width = s.head_width if s.head_width is not None else s.d_model // s.num_heads
         share = s.num_heads // (s.num_kv_heads if s.num_kv_heads is not None else s.num_heads)
         divisor = math.sqrt(s.d_model if s.attention_scale == "model_width" else width)
-        out = []
+        heads = []
         for head in range(s.num_heads):
             q_LK, k_SK, v_SK = (
                 x[:, h * width : (h + 1) * width] for x, h in ((q, head), (k, head // share), (v, head // share))
             )
             if s.positions == "rotary" and "self_attention" in name:
                 q_LK, k_SK = self._rotate(q_LK), self._rotate(k_SK)
-            weights = []
+            rows = []
             for i in range(len(queries)):
-                scores = torch.exp(k_SK[: i + 1 if causal else len(memory)] @ q_LK[i] / divisor)
-                weights.append(scores / scores.sum())
-            out.append((weights, v_SK))
-        return out
+                seen = i + 1 if causal else len(memory)
+                scores = torch.exp(k_SK[:seen] @ q_LK[i] / divisor)
+                rows.append(scores / scores.sum() @ v_SK[:seen])
+            heads.append(torch.stack(rows))
+        return self._linear(f"{name}.output", torch.cat(heads, dim=1), bias=s.attention_output_bias)
 
     def _rotate(self, x: Tensor) -> Tensor:
         """Each position's vector by the block-diagonal matrix of Su et al. (2021), equation 15."""
@@ -197,19 +168,17 @@ class PlainTransformer:
         return torch.stack(rows)
 
     def _feed_forward(self, name: str, x: Tensor) -> Tensor:
-        bias = self.section.feed_forward_bias
+        bias, activation = self.section.feed_forward_bias, self.section.activation
         inner = self._linear(f"{name}.inner", x, bias=bias)
-        activation = self.section.activation
-        if activation == "relu":
-            inner = inner.clamp(min=0)
-        elif activation == "gelu":
-            inner = inner * 0.5 * (1 + torch.erf(inner / math.sqrt(2)))
-        elif activation == "silu":
-            inner = inner / (1 + torch.exp(-inner))
-        elif activation == "swiglu":
-            gate = self._linear(f"{name}.gate", x, bias=bias)
-            inner = gate / (1 + torch.exp(-gate)) * inner
-        return self._linear(f"{name}.outer", inner, bias=bias)
+        gate = self._linear(f"{name}.gate", x, bias=bias) if activation == "swiglu" else inner
+        activated = {
+            "relu": inner.clamp(min=0),
+            "gelu": inner * 0.5 * (1 + torch.erf(inner / math.sqrt(2))),
+            "silu": inner / (1 + torch.exp(-inner)),
+            "swiglu": gate / (1 + torch.exp(-gate)) * inner,
+            "none": inner,
+        }
+        return self._linear(f"{name}.outer", activated[activation], bias=bias)
 
 
 def sinusoid(position: int, width: int, base: float = 10000) -> list[float]:
