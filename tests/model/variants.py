@@ -3,6 +3,19 @@
 import random
 from typing import Any
 
+from torch import Tensor
+
+from model.attention import MultiHeadAttention
+
+
+class Scaled(MultiHeadAttention):
+    """Somebody else's: queries are three times as large."""
+
+    def project(self, queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
+        query, key, value = super().project(queries_BLD, memory_BSD)
+        return 3 * query, key, value
+
+
 _OPTIONS: dict[str, list[dict[str, Any]]] = {
     "norm": [{"norm": kind} for kind in ("layer", "rms", "scalar", "scalar_from_ones", "sample")],
     "eps": [{}, {"norm_eps": 0.3}],

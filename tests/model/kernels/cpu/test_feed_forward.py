@@ -1,5 +1,7 @@
 """The feed-forward sub-layer in one function, beside its layers one after the other."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +11,11 @@ from torch.utils.checkpoint import checkpoint
 from model.kernels.cpu import training, use
 from model.sublayers import Activation, FeedForward
 
-HUGE = 1 << 60
+
+@pytest.fixture(autouse=True)
+def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products, of which small ones are not one function."""
+    monkeypatch.setattr(training, "MIN_MACS", 1)
 
 
 def feed_forward(p: float, *, activation: Activation = F.relu, bias: bool = True) -> FeedForward:
@@ -19,11 +25,8 @@ def feed_forward(p: float, *, activation: Activation = F.relu, bias: bool = True
     return layer
 
 
-def run(
-    layer: FeedForward, x: Tensor, grad: Tensor, least: int, monkeypatch: pytest.MonkeyPatch, *, again: bool = False
-) -> list[Tensor | None]:
-    """Output and gradients, with products that are large from `least` multiplications on."""
-    monkeypatch.setattr(training, "MIN_MACS", least)
+def run(layer: FeedForward, x: Tensor, grad: Tensor, *, again: bool = False) -> list[Tensor | None]:
+    """Output and gradients."""
     torch.manual_seed(5)
     layer.zero_grad()
     x = x.clone().requires_grad_()
@@ -37,28 +40,29 @@ def run(
 @pytest.mark.parametrize("in_training", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(5,), (33,), (3, 13)], ids=str)
-def test_the_same_in_one_function(
-    p: float, in_training: bool, bias: bool, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_in_one_function(p: float, in_training: bool, bias: bool, shape: tuple[int, ...]) -> None:
+    """As by its layers, which are called where they have hooks."""
     torch.manual_seed(1)
     layer = feed_forward(p, bias=bias).train(in_training)
     x, grad = torch.randn(*shape, 6), torch.randn(*shape, 6)
-    wanted = run(layer, x, grad, HUGE, monkeypatch)
+    called: list[Any] = []
+    hook = layer.outer.register_forward_hook(lambda *_: called.append(_))
+    wanted = run(layer, x, grad)
+    hook.remove()
     for again in (False, True):
-        found = run(layer, x, grad, 1, monkeypatch, again=again)
-        torch.testing.assert_close(found, wanted, rtol=2e-6, atol=2e-6)
+        torch.testing.assert_close(run(layer, x, grad, again=again), wanted, rtol=2e-6, atol=2e-6)
+    assert len(called) == 1
 
 
 @pytest.mark.parametrize("name", ["inner.weight", "inner.bias", "outer.weight", "outer.bias"])
-def test_some_frozen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_frozen(name: str) -> None:
     layer = feed_forward(0.3)
     layer.get_parameter(name).requires_grad_(False)
-    run(layer, torch.randn(5, 6), torch.randn(5, 6), 1, monkeypatch)
+    run(layer, torch.randn(5, 6), torch.randn(5, 6))
     assert [key for key, p in layer.named_parameters() if p.grad is None] == [name]
 
 
-def test_it_is_one_function_and_keeps_one_inner_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "MIN_MACS", 1)
+def test_it_is_one_function_and_keeps_one_inner_width() -> None:
     layer = feed_forward(0.3)
     kept: list[Tensor] = []
 
@@ -70,13 +74,3 @@ def test_it_is_one_function_and_keeps_one_inner_width(monkeypatch: pytest.Monkey
         out = layer(torch.randn(32, 6))
     assert type(out.grad_fn).__name__ == "_ReluFeedForwardBackward"
     assert [tuple(x.shape) for x in kept] == [(32, 6), (24, 6), (32, 24), (6, 24)]
-
-
-def test_a_layer_with_hooks_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "MIN_MACS", 1)
-    layer = feed_forward(0.0)
-    called: list[Tensor] = []
-    layer.outer.register_forward_hook(lambda _, args, out: called.append(out))
-    out = layer(torch.randn(5, 6))
-    assert len(called) == 1
-    assert called[0] is out

@@ -12,14 +12,7 @@ from model.components.multi_head import MultiHead
 from model.kernels.cpu import decoding, training, use
 from model.kernels.cpu.decoding import packed_weights
 from model.sublayers import FeedForward
-
-
-class NormedQueries(MultiHeadAttention):
-    """Queries and keys of length 1 (Henry et al., 2020)."""
-
-    def project(self, queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
-        query, key, value = super().project(queries_BLD, memory_BSD)
-        return F.normalize(query, dim=-1), F.normalize(key, dim=-1), value
+from tests.model.variants import Scaled
 
 
 class Doubled(nn.Linear):
@@ -37,28 +30,24 @@ class LeakyFeedForward(FeedForward):
         return out
 
 
-def attention() -> nn.Module:
-    return NormedQueries(12, MultiHead(num_heads=3))
-
-
-def feed_forward() -> nn.Module:
-    return LeakyFeedForward(12, 20, F.relu, 0.0)
-
-
-def doubled() -> nn.Module:
-    layer = FeedForward(12, 20, F.gelu, 0.0)
-    layer.outer = Doubled(20, 12)
-    return layer
-
-
-@pytest.mark.parametrize("make", [attention, feed_forward, doubled])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Scaled(12, MultiHead(num_heads=3)),
+        lambda: LeakyFeedForward(12, 20, F.relu, 0.0),
+        lambda: nn.Sequential(Doubled(12, 12)),
+    ],
+    ids=["attention", "feed-forward", "linear"],
+)
 @pytest.mark.parametrize("by_onednn", [True, False])
 def test_computes_the_same(make: Any, by_onednn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "_FP32_PREFERS_ONEDNN", by_onednn and decoding._HAS_ONEDNN)
     monkeypatch.setattr(training, "MIN_MACS", 1)
     module, x = make().eval(), torch.randn(2, 5, 12)
     inputs = (x, x) if isinstance(module, MultiHeadAttention) else (x,)
-    kinds = {name: type(part) for name, part in module.named_modules() if type(part).__module__ == __name__}
+    kinds = {
+        name: type(part) for name, part in module.named_modules() if type(part) in (Scaled, Doubled, LeakyFeedForward)
+    }
     with torch.inference_mode():
         plain = module(*inputs)
         use(module)

@@ -39,9 +39,3 @@ def test_keeps_every_bit_in_bf16() -> None:
     with packed_weights([model]):
         assert any("forward" in vars(module) for module in model.modules())
         assert search(model, pad(SOURCES), section, n_best=4) == plain
-
-
-def test_leaves_other_precisions_alone() -> None:
-    model = peaked_model(5).to(torch.float64)
-    with packed_weights([model]):
-        assert not any("forward" in vars(module) for module in model.modules())

@@ -1,7 +1,6 @@
 """Dropout as a pure function of where an element stands."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +10,6 @@ from model import Objective
 from model.kernels.cuda import use
 from model.kernels.cuda.dropout import WORD, CudaDropout, philox, random_words, threshold
 from model.loss import CrossEntropy
-from tests.forked import Forked
-from tests.model.kernels.cuda import interpreted
 from tests.model.reference import tiny_model, tiny_section
 
 CPU = torch.device("cpu")
@@ -56,36 +53,20 @@ def test_the_dropped_fraction(p: float) -> None:
 def test_layers_pairs_positions_and_lanes_are_independent() -> None:
     """Masks that differ in one of them alone are not correlated, and neither are neighbouring features."""
 
-    def mask(tokens_N4: Tensor, site: int) -> Tensor:
-        return (random_words(tokens_N4, site, 512) < threshold(0.3)).double().flatten()
-
-    base, shifted = tokens(), tokens()
-    kinds = {"layer": mask(base, 1), "seed": mask(tokens(seed=6), 0)}
+    masks = {"mine": (tokens(), 0), "layer": (tokens(), 1), "seed": (tokens(seed=6), 0)}
     for name, column in (("pair", 2), ("position", 3), ("upper half of the seed", 1)):
-        shifted = base.clone()
+        shifted = tokens()
         shifted[:, column] += 1
-        kinds[name] = mask(shifted, 0)
-    kinds["feature"] = mask(base, 0).roll(1)
-    mine = mask(base, 0)
-    for name, other in kinds.items():
+        masks[name] = shifted, 0
+    dropped = {name: (random_words(*of, 512) < threshold(0.3)).double().flatten() for name, of in masks.items()}
+    mine = dropped.pop("mine")
+    for name, other in (*dropped.items(), ("feature", mine.roll(1))):
         correlation = torch.corrcoef(torch.stack([mine, other]))[0, 1]
         assert abs(correlation) < 4 / math.sqrt(mine.numel()), name
-    assert torch.equal(mine, mask(base, 0))
 
 
-def test_sites_are_numbered_and_sides_known() -> None:
+def test_sites_are_numbered() -> None:
     objective = Objective(tiny_model(tiny_section(dropout=0.3)), CrossEntropy(0.1))
     use(objective)
-    parts = {n: m for n, m in objective.named_modules() if isinstance(m, CudaDropout)}
-    assert sorted(m.site for m in parts.values()) == list(range(len(parts)))
-    for name, part in parts.items():
-        assert (part.side == "source") == ("encoder" in name or "source_embedding" in name)
-    assert len({id(m.current) for m in parts.values()}) == 1
-
-
-@interpreted.needed
-def test_triton_draws_the_same_integers(interpreter: Forked, tmp_path: Path) -> None:
-    [(found, expected)] = interpreter.ranks(1, interpreted.drops, cwd=tmp_path, meet=False)
-    for one, other in zip(found, expected, strict=True):
-        assert torch.equal(one == 0, other == 0), one.shape
-        torch.testing.assert_close(one, other, rtol=torch.finfo(one.dtype).eps, atol=0)  # it cuts bf16 off
+    sites = [part.site for part in objective.modules() if isinstance(part, CudaDropout)]
+    assert sorted(sites) == list(range(len(sites)))

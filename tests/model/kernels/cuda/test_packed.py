@@ -47,7 +47,7 @@ def trained(
     sums = []
     for micro_batches, seeds in passes:
         batch = stage(micro_batches, seeds, device, kind=kind)()
-        out = objective(batch.source, batch.target_input, batch.target_output, batch.layout)
+        out = objective(*batch.arguments())
         (out.loss_sum / TOKENS).backward()
         sums.append(torch.stack([x.detach().cpu() for x in out]) / TOKENS)
     return [torch.stack(sums).sum(0), *(p.grad.cpu() for p in objective.parameters() if p.grad is not None)]
@@ -137,14 +137,7 @@ def test_dropout_of_attention_weights(option: dict[str, Any]) -> None:
 
 @each_model
 def test_those_of_the_plain_model(option: dict[str, Any]) -> None:
-    objective = objective_of({**SHALLOW, **option}, with_kernels=False)
-    sums = []
-    for micro_batch in LANES:
-        ids = micro_batch.source, micro_batch.target_input, micro_batch.target_output
-        out = objective(*map(torch.from_numpy, ids))
-        (out.loss_sum / TOKENS).backward()
-        sums.append(torch.stack([x.detach() for x in out]) / TOKENS)
-    plain = [torch.stack(sums).sum(0), *(p.grad for p in objective.parameters() if p.grad is not None)]
+    plain = trained(objective_of({**SHALLOW, **option}, with_kernels=False), PADDED, kind="none")
     check(trained(objective_of({**SHALLOW, **option}), MERGED, kind="flash"), plain)
 
 
@@ -161,7 +154,7 @@ def test_no_padding_is_computed() -> None:
         if not list(part.children()):
             part.register_forward_hook(lambda m, args, out: rows.add(args[0].shape[:-1].numel()))
     batch = stage(LANES, SEEDS, CPU, kind="flash")()
-    objective(batch.source, batch.target_input, batch.target_output, batch.layout)
+    objective(*batch.arguments())
     tokens = {sum(getattr(m, f"num_{side}_tokens") for m in LANES) for side in ("source", "target")}
     assert tokens <= rows <= {1, *tokens}, "ids are (1, N)"
 
@@ -181,13 +174,6 @@ def test_what_is_not_packed_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         "efficient: heads are 4 wide; it needs a multiple of 8",
     )
     assert first_possible(objective_of({}).layouts(gpu, torch.float32)) == ("efficient", "")
-
-    class Foreign(torch.nn.Identity):
-        """Of a plugin."""
-
-    objective = objective_of({})
-    objective.model.encoder.norm = Foreign()
-    assert first_possible(objective.layouts(CPU, half)) == ("padded", "Foreign may mix rows")
 
 
 def test_what_is_too_long_is_refused() -> None:
