@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from model import Objective, build_transformer
 from model.loss import CrossEntropy
@@ -61,41 +60,6 @@ def test_search_steps_are_the_full_decode(option: dict[str, Any]) -> None:
                 state.select(rows, rows)
                 target, expected = target[rows], expected[rows]
             torch.testing.assert_close(model.step(target[:, t], state), expected[:, t], rtol=1e-6, atol=1e-5)
-
-
-@pytest.mark.parametrize("option", MODELS[:3], ids=range(3))
-def test_checkpointing_changes_no_gradient(option: dict[str, Any]) -> None:
-    """With dropout of every kind: the second forward draws the same masks."""
-    dropouts = {"dropout": 0.3, "attention_dropout": 0.3, "activation_dropout": 0.3}
-    grads = []
-    for is_on in (False, True):
-        section = tiny_section(**{**option, **dropouts, "activation_checkpointing": is_on})
-        model = tiny_model(section).train()
-        torch.manual_seed(4)
-        for _ in range(2):
-            out = Objective(model, CrossEntropy(0.1))(pad(SOURCES), pad(TARGET_INPUTS), pad(TARGETS))
-            out.loss_sum.backward()
-        grads.append([p.grad for p in model.parameters()] + [torch.rand(3)])
-    for one, other in zip(*grads, strict=True):
-        assert one is not None
-        assert other is not None
-        assert torch.equal(one, other)
-
-
-def test_checkpointing_keeps_less() -> None:
-    kept = []
-    for is_on in (False, True):
-        model = tiny_model(tiny_section(activation_checkpointing=is_on, encoder_layers=4)).train()
-        sizes: list[int] = []
-
-        def keep(x: Tensor, sizes: list[int] = sizes) -> Tensor:
-            sizes.append(x.numel())
-            return x
-
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-            model(pad(SOURCES), pad(TARGET_INPUTS))
-        kept.append(sum(sizes))
-    assert kept[1] < kept[0] / 5
 
 
 @pytest.mark.parametrize(("given", "rate"), [(None, 0.4), (0.0, 0.0), (0.2, 0.2)])

@@ -151,11 +151,8 @@ def assert_same(found: list[Hypothesis], expected: list[Found]) -> None:
     assert [h.score for h in found] == pytest.approx([score for _, score in expected], abs=SCORE)
     scores = {tuple(ids): score for ids, score in expected}
     for place, h in enumerate(found):
-        other = scores.get(tuple(h.ids))
-        if other is None:  # beyond the last place, in a tie with it
-            assert h.score == pytest.approx(expected[-1][1], abs=SCORE)
-        else:
-            assert other == pytest.approx(h.score, abs=SCORE), place
+        other = scores.get(tuple(h.ids), expected[-1][1])  # beyond the last place, in a tie with it
+        assert other == pytest.approx(h.score, abs=SCORE), place
 
 
 @st.composite
