@@ -67,10 +67,12 @@ class PseudoAccelerator(CPU_Accelerator):  # type: ignore[misc]
         return tensor.pin_memory()
 
 
+def _tensors(dtype: torch.dtype) -> property:
+    return property(lambda _: partial(torch.tensor, dtype=dtype, device=DEVICE))
+
+
 for _name, _dtype in TENSORS.items():
-    setattr(
-        PseudoAccelerator, _name, property(lambda _, dtype=_dtype: partial(torch.tensor, dtype=dtype, device=DEVICE))
-    )
+    setattr(PseudoAccelerator, _name, _tensors(_dtype))
 
 
 def use_pseudo_device() -> None:

@@ -29,7 +29,7 @@ def backward(
     """The gradients by query, key and value; a mask gets none."""
     assert not wanted[3]
     *_, p, is_causal, seed, _ = rest
-    found = _gradients(grad, (query, key, value), lambda *x: _attend(*x, bias, p, is_causal, seed, scale))
+    found = _gradients(grad, (query, key, value), lambda q, k, v: _attend(q, k, v, bias, p, is_causal, seed, scale))
     return *map(_heads_inside, found), None
 
 

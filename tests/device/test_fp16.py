@@ -11,9 +11,6 @@ import torch
 from model.loss import CrossEntropy
 from tests.forked import Forked
 
-SURE = 20.0
-"""A logit, so that of the others' probabilities, some 2e-9 each, fp16 holds nothing."""
-
 
 def norms(stages: Sequence[Any]) -> list[tuple[float, float]]:
     """As the only rank, on the pseudo device: by stage, the norm in fp16 and in fp32."""
@@ -33,7 +30,7 @@ def norms(stages: Sequence[Any]) -> list[tuple[float, float]]:
         objective: Any = make_objective(section, VOCABULARY)
         objective.loss = CrossEntropy(0.0)
         with torch.no_grad():
-            objective.model.output.bias[5] = SURE
+            objective.model.output.bias[5] = 20.0  # of the others' probabilities, some 2e-9 each, fp16 holds nothing
         engine = DeepSpeedEngine(
             objective,
             section=EngineSection(zero_stage=stage),

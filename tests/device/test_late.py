@@ -15,11 +15,6 @@ CASES = [(stage, precision) for precision in ("bf16", "fp32", "fp16") for stage 
 QUICK = [(0, "fp32"), (1, "bf16"), (2, "fp16")]
 NAN_AT = 3
 UPDATES = 6
-CLIP_NORM = 0.02
-"""Far below the norms."""
-
-EPS = 1e-4
-"""Of AdamW: with a small one, gradients that are zero but for rounding (a key's bias) move weights by whole steps."""
 
 
 def both(cases: list[tuple[int, str]]) -> dict[tuple[int, str], tuple[dict[str, Any], dict[str, Any]]]:
@@ -46,10 +41,12 @@ def _train(stage: Any, precision: Any, world: Any, *, is_late: bool) -> dict[str
     from trainer.engines.deepspeed.engine import DeepSpeedEngine
 
     torch.manual_seed(1)
+    # norms are far above 0.02; with a small eps, gradients that are zero but for rounding (a key's bias) would move
+    # weights by whole steps
     engine = DeepSpeedEngine(
         make_objective(dataclasses.replace(SECTION, dropout=0.0, encoder_layers=1, decoder_layers=1), VOCABULARY),
         section=EngineSection(zero_stage=stage, fp16_initial_scale_power=8),
-        optimizer=make("optimizer", "adamw", clip_norm=CLIP_NORM, eps=EPS),
+        optimizer=make("optimizer", "adamw", clip_norm=0.02, eps=1e-4),
         precision=precision,
         device=world.device,
         ema_decay=0.5,

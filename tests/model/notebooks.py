@@ -104,7 +104,10 @@ class Notebook(SimpleNamespace):
         if self.hides_target_padding:
             is_hidden = is_hidden | (target == 0)[:, None, None, :]
         memory = self._stack("encoder", source, lambda name, h: self._attend(name, h, h, is_padding))
-        attentions = {"causal": lambda h: (h, is_hidden), "cross": lambda h: (memory, is_padding)}
+        attentions: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
+            "causal": lambda h: (h, is_hidden),
+            "cross": lambda h: (memory, is_padding),
+        }
         hidden = self._stack(
             "decoder", target, lambda name, h: self._attend(name, h, *attentions[name.rpartition(".")[2]](h))
         )
@@ -130,7 +133,8 @@ class Notebook(SimpleNamespace):
 
     def norm(self, name: str, x: Tensor) -> Tensor:
         """Over the width."""
-        return self.weights[f"{name}.weight"] * self.normalise(x) + self.weights[f"{name}.bias"]
+        found: Tensor = self.weights[f"{name}.weight"] * self.normalise(x) + self.weights[f"{name}.bias"]
+        return found
 
     def _linear(self, name: str, x: Tensor) -> Tensor:
         return F.linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
