@@ -127,32 +127,61 @@ class LossSteps:
         tensors = hidden_ND, weight_VD, bias_V, targets_N, scales_N, gradient_scale
         return apply(*tensors, smoothing, padding_id, with_grad, self)
 
-    def chunk_rows(self, num_rows: int, weight_VD: Tensor) -> int:
+    def chunk_rows(self, num_rows: int, weight_PD: Tensor) -> int:
         """Rows of a chunk, so that all chunks have about the same size."""
-        num_chunks = max(1, -(-num_rows * weight_VD.shape[0] // CHUNK_ELEMENTS))
+        num_chunks = max(1, -(-num_rows * weight_PD.shape[0] // CHUNK_ELEMENTS))
         return max(1, -(-num_rows // num_chunks))
 
-    def likelihoods_(
-        self, logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool, scales: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Negative log-likelihoods (N, 1) of the targets, and their means over the vocabulary (N, 1), in fp32.
+    def padded(self, x: Tensor) -> Tensor:
+        """(V, ...) padded with zeros to (P, ...), as many pieces as the device is to compute."""
+        return x
 
-        With `with_grad` the logits are overwritten by their gradient times the scales, (N, 1) or (); otherwise their
-        content is undefined afterwards. Neither result is times the scales. Uses few operators, because none of
-        them finds the chunk in a cache: together they move 26 bytes for a 16-bit logit.
-        """
-        log_p_NV = torch.log_softmax(logits_NV, 1, dtype=torch.float32)
-        nll, mean_nll = -log_p_NV.gather(1, targets_N1), -log_p_NV.mean(1, keepdim=True)
-        if with_grad:
-            p_NV, each = log_p_NV.exp_(), smoothing / logits_NV.shape[1]
-            factor: float | Tensor = 1.0
-            if scales is not None:
-                factor = scales
-                p_NV.mul_(scales)
-            at_target = p_NV.gather(1, targets_N1) + factor * (smoothing - 1 - each)
-            torch.sub(p_NV, factor * each, out=logits_NV)
-            logits_NV.scatter_(1, targets_N1, at_target.to(logits_NV.dtype))
-        return nll, mean_nll
+    def cross_entropy_(self, *given: Any) -> None:
+        """See `cross_entropy_` of this module."""
+        cross_entropy_(*given)
+
+
+def cross_entropy_(
+    logits_RP: Tensor,
+    targets_R: Tensor,
+    losses_2R: Tensor,
+    vocab: int,
+    padding_id: int,
+    smoothing: float,
+    with_grad: bool,
+    gradient_scale: Tensor | None = None,
+    scales_R: Tensor | None = None,
+) -> None:
+    """Write losses and negative log-likelihoods of the rows to `losses_2R` in fp32; 0 where the target is padding.
+
+    With `with_grad` it also overwrites the logits with their gradient times `gradient_scale`: 0 in padding rows and in
+    columns from `vocab` on; otherwise their content is undefined afterwards. Uses few operators, because none of them
+    finds the chunk in a cache.
+
+    Args:
+        logits_RP: only the first `vocab` columns count.
+        targets_R, vocab, padding_id, smoothing: see `CrossEntropy`.
+        gradient_scale, scales_R: () and (R) in fp32, see `CrossEntropy`.
+    """
+    log_p_RV = torch.log_softmax(logits_RP[:, :vocab], 1, dtype=torch.float32)
+    is_padding_R, targets_R1 = targets_R == padding_id, targets_R[:, None]
+    nll_R, mean_R = -log_p_RV.gather(1, targets_R1)[:, 0], -log_p_RV.mean(1)
+    # without smoothing the mean over all pieces does not count, not even an infinite one
+    loss_R = (1 - smoothing) * nll_R + smoothing * mean_R if smoothing else nll_R
+    if scales_R is not None:
+        loss_R = (loss_R * scales_R).masked_fill_(scales_R == 0, 0.0)  # not 0 times infinity
+    losses_2R[0] = loss_R.masked_fill(is_padding_R, 0.0)
+    losses_2R[1] = nll_R.masked_fill_(is_padding_R, 0.0)
+    if not with_grad:
+        return
+    p_RV, factor = log_p_RV.exp_(), gradient_scale
+    if scales_R is not None:
+        factor = scales_R[:, None] if factor is None else scales_R[:, None] * factor
+    p_RV.sub_(smoothing / vocab).scatter_add_(1, targets_R1, torch.full_like(p_RV[:, :1], smoothing - 1))
+    if factor is not None:
+        p_RV.mul_(factor)
+    logits_RP[:, :vocab] = p_RV.masked_fill_(is_padding_R[:, None], 0.0)
+    logits_RP[:, vocab:] = 0.0
 
 
 PLAIN_STEPS = LossSteps()
@@ -168,38 +197,41 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         scales_N: Tensor | None, gradient_scale: Tensor | None, smoothing: float, padding_id: int, with_grad: bool,
         steps: LossSteps,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        num_rows = hidden_ND.shape[0]
+        num_rows, vocab = len(hidden_ND), len(weight_VD)
+        weight_PD, bias_P = steps.padded(weight_VD), None if bias_V is None else steps.padded(bias_V)
+        # zero hidden states: padding rows add nothing to the weight's gradient, even where they held NaN
+        hidden_ND = hidden_ND.masked_fill((targets_N == padding_id)[:, None], 0.0)
         grad_hidden_ND = torch.empty_like(hidden_ND) if with_grad else None
-        grad_weight_VD: Tensor | None = None
+        grad_weight_PD: Tensor | None = None
+        grad_bias_P: Tensor | None = None
         needs_weight, needs_bias = ctx.needs_input_grad[1:3] if with_grad else (False, False)  # not of frozen ones
-        grad_bias_V = torch.zeros_like(bias_V, dtype=torch.float32) if needs_bias and bias_V is not None else None
-        loss_sum = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
-        nll_sum = torch.zeros_like(loss_sum)
-        chunk = steps.chunk_rows(num_rows, weight_VD)
+        losses_2N = torch.empty((2, num_rows), dtype=torch.float32, device=hidden_ND.device)
+        chunk = steps.chunk_rows(num_rows, weight_PD)
         for begin in range(0, num_rows, chunk):
-            t = targets_N[begin : begin + chunk, None]
-            is_padding = t == padding_id
-            # zero hidden states: padding rows add nothing to the weight's gradient
-            h = hidden_ND[begin : begin + chunk].masked_fill(is_padding, 0.0)
-            grad = F.linear(h, weight_VD, bias_V)
-            scales_R1 = None if scales_N is None else scales_N[begin : begin + chunk, None]
-            likelihoods = steps.likelihoods_(grad, t, smoothing, with_grad, product(scales_R1, gradient_scale))
-            nll, smooth = (x.masked_fill_(is_padding, 0.0) for x in likelihoods)
-            nll_sum += nll.sum()
-            # without smoothing the mean over all pieces does not count, not even an infinite one
-            loss = (1 - smoothing) * nll + smoothing * smooth if smoothing else nll
-            loss_sum += (loss if scales_R1 is None else scaled(loss, scales_R1)).sum()
+            rows = slice(begin, begin + chunk)
+            h, scales = hidden_ND[rows], None if scales_N is None else scales_N[rows]
+            logits_RP = F.linear(h, weight_PD, bias_P)
+            given = logits_RP, targets_N[rows], losses_2N[:, rows], vocab, padding_id, smoothing
+            steps.cross_entropy_(*given, with_grad, gradient_scale, scales)
             if grad_hidden_ND is not None:
-                if grad_bias_V is not None:
-                    grad_bias_V += grad.masked_fill(is_padding, 0.0).sum(0, dtype=torch.float32)
-                grad_hidden_ND[begin : begin + chunk] = torch.matmul(grad, weight_VD).masked_fill_(is_padding, 0.0)
+                torch.mm(logits_RP, weight_PD, out=grad_hidden_ND[rows])
                 if needs_weight:
-                    grad_weight_VD = add_weight_gradient(grad_weight_VD, grad, h)
-            del grad  # or two chunks would be in memory while the next is computed
-        if needs_weight and grad_weight_VD is None:
-            grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
-        ctx.save_for_backward(grad_hidden_ND, grad_weight_VD, grad_bias_V, gradient_scale)
+                    grad_weight_PD = add_weight_gradient(grad_weight_PD, logits_RP, h)
+                if needs_bias:
+                    chunk_grad_bias_P = logits_RP.sum(0, dtype=torch.float32)
+                    grad_bias_P = chunk_grad_bias_P if grad_bias_P is None else grad_bias_P.add_(chunk_grad_bias_P)
+            del logits_RP, given  # or two chunks would be in memory while the next is computed
+        if not num_rows:
+            grad_weight_PD = torch.zeros_like(weight_PD, dtype=torch.float32) if needs_weight else None
+            grad_bias_P = torch.zeros_like(bias_P, dtype=torch.float32) if needs_bias and bias_P is not None else None
+        ctx.save_for_backward(
+            grad_hidden_ND,
+            None if grad_weight_PD is None else grad_weight_PD[:vocab],
+            None if grad_bias_P is None else grad_bias_P[:vocab],
+            gradient_scale,
+        )
         ctx.weight_dtype = weight_VD.dtype
+        loss_sum, nll_sum = losses_2N.sum(1)
         ctx.mark_non_differentiable(nll_sum)
         return loss_sum, nll_sum
 
@@ -228,15 +260,3 @@ def add_weight_gradient(total_OI: Tensor | None, grad_RO: Tensor, x_RI: Tensor) 
     if grad_RO.dtype == torch.float32:
         return total_OI.addmm_(grad_RO.T, x_RI)
     return total_OI.add_(torch.matmul(grad_RO.T, x_RI))
-
-
-def product(scales: Tensor | None, factor: Tensor | None) -> Tensor | None:
-    """Both as one; None stands for 1."""
-    if scales is None or factor is None:
-        return factor if scales is None else scales
-    return scales * factor
-
-
-def scaled(losses: Tensor, scales: Tensor) -> Tensor:
-    """Losses times scales; 0 where the scale is, not 0 times infinity."""
-    return (losses * scales).masked_fill_(scales == 0, 0.0)

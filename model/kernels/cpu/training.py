@@ -164,32 +164,14 @@ class CpuLossSteps(LossSteps):
         return max(1, -(-num_rows // num_chunks))
 
     @override
-    def likelihoods_(
-        self, logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool, scales: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def cross_entropy_(self, *given: Any) -> None:
         """Works on some rows at a time, which fit the cache."""
-        vocab = logits_NV.shape[1]
-        rows = max(1, BLOCK_ELEMENTS // vocab)
-        nlls = []
-        for begin in range(0, len(logits_NV), rows):
-            block, t = logits_NV[begin : begin + rows], targets_N1[begin : begin + rows]
-            x = block.float()
-            x.sub_(x.amax(1, keepdim=True))
-            picked, mean = x.gather(1, t), x.mean(1, keepdim=True)
-            total = x.exp_().sum(1, keepdim=True)
-            log_total = total.log()
-            nlls.append((log_total - picked, log_total - mean))
-            if with_grad:
-                x.mul_(total.reciprocal_()).sub_(smoothing / vocab)
-                x.scatter_add_(1, t, torch.full_like(picked, smoothing - 1))
-                if scales is not None:
-                    x.mul_(scales[begin : begin + rows] if scales.ndim else scales)
-                if x.dtype != block.dtype:
-                    block.copy_(x)
-        if not nlls:
-            return logits_NV.new_zeros((0, 1)), logits_NV.new_zeros((0, 1))
-        nll, mean_nll = zip(*nlls, strict=True)
-        return torch.cat(nll), torch.cat(mean_nll)
+        logits_RV, targets_R, losses_2R, *rest, scales_R = given
+        step = max(1, BLOCK_ELEMENTS // logits_RV.shape[1])
+        for begin in range(0, len(logits_RV), step):
+            rows = slice(begin, begin + step)
+            scales = None if scales_R is None else scales_R[rows]
+            super().cross_entropy_(logits_RV[rows], targets_R[rows], losses_2R[:, rows], *rest, scales)
 
 
 CPU_STEPS = CpuLossSteps()
