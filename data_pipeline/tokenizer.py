@@ -26,7 +26,7 @@ Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
 
 WORD_BEGIN = "\u2581"
-"""What SentencePiece writes in place of a space."""
+"""What SentencePiece writes for a space."""
 TAG = re.compile(r">>[^<>\s]{1,32}<<")
 """A target-language tag. Where the source model has it as a piece of its own, it has meaning at the start of a line."""
 _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
@@ -85,7 +85,7 @@ def _retyped(model: bytes, type_: int, begin: str) -> bytes:
 
 
 def _is_tag(piece: Any) -> bool:
-    """A control symbol, or a user-defined one that begins a word: another stands for what it says in any text."""
+    """A control symbol, or a user-defined one that begins a word: any other occurs in texts as what it says."""
     is_symbol = piece.type == _PIECE.USER_DEFINED and piece.piece.startswith(WORD_BEGIN)
     return (is_symbol or piece.type == _PIECE.CONTROL) and tag_of(piece.piece) is not None
 
@@ -236,7 +236,7 @@ class Tokenizer:
         return counts
 
     def _meaning(self, tag: str) -> int | None:
-        """The id of the vocabulary's tag that a tag in a text stands for; None where it is text."""
+        """The id in the vocabulary of a tag in a text; None where it is text."""
         if tag not in self._meanings:
             tags = self.tags_of(tag[2:-2])
             self._meanings[tag] = self._tags[tags[0]] if len(tags) == 1 else None
@@ -372,7 +372,7 @@ def match(old: Tokenizer, new: Tokenizer, side: Side) -> Match:
 
 
 def _text_of(piece: Any) -> str | None:
-    """What a piece stands for, a word's beginning as a space; None where it stands for no text of its own."""
+    """The text of a piece, a word's beginning as a space; None for a piece without text of its own."""
     if piece.type != _PIECE.BYTE:
         return str(piece.piece).replace(WORD_BEGIN, " ")
     byte = int(piece.piece[3:-1], 16)

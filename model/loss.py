@@ -254,7 +254,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def add_weight_gradient(total_OI: Tensor | None, grad_RO: Tensor, x_RI: Tensor) -> Tensor:
-    """Add grad^T x to the total in fp32, in place; returns the total. None stands for zeros."""
+    """Add grad^T x to the total in fp32, in place; returns the total. None means zeros."""
     if total_OI is None:
         return torch.matmul(grad_RO.T, x_RI).float()
     if grad_RO.dtype == torch.float32:

@@ -145,12 +145,12 @@ class Attention(ModelPart):
         raise self.undeclared("activation_bytes")
 
     def workspace_bytes(self, width: int, *, tokens: int, rows: int, storage: Storage) -> int:
-        """Bytes that its backward pass needs beside gradients; a layer frees them before the next begins.
+        """Bytes that its backward pass needs besides gradients; a layer frees them before the next begins.
 
         Args:
             width: width of the model.
             tokens: number of queries in the batch.
-            rows: number of rows that they stand in.
+            rows: number of rows that they are in.
             storage: how the device stores activations.
         """
         return 0

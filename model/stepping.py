@@ -18,7 +18,7 @@ def check_steps(model: Transformer) -> None:
     """Check parts that are not zeromt's own: training and translating must be one model.
 
     Args:
-        model: on the CPU, in fp32; nothing of it is changed.
+        model: on the CPU, in fp32; it is not changed.
 
     Raises:
         UserError: they are two, or the parts cannot be used step by step; naming them.
@@ -60,6 +60,6 @@ def steps_apart(model: Transformer) -> float:
 
 
 def _ids(size: int, length: int, model: Transformer) -> Tensor:
-    """Ids (2, length) of a vocabulary, none of them PAD."""
+    """Ids (2, length) of a vocabulary, without PAD."""
     ids = (7 * torch.arange(2 * length) + 3) % size
     return torch.where(ids == model.special.pad, model.special.eos, ids).view(2, length)

@@ -1,6 +1,6 @@
 """What of a model is trained: patterns of parameters' names that are not (`training.freeze`).
 
-A pattern is a name with the wildcards of a shell, of which `*` stands for dots too. It also stands for all that lies in
+A pattern is a name with the wildcards of a shell; `*` matches dots too. It also matches all that lies in
 what it names: `encoder.layers.0` for that layer, not for the eleventh. A matrix that is tied has several names, any of
 which will do.
 """

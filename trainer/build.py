@@ -158,7 +158,7 @@ def build(
 def _check_resumed(
     checkpoint: Checkpoint, config: RunConfig, datasets: Sequence[Dataset], reset: frozenset[str]
 ) -> None:
-    """Refuse a checkpoint that the run cannot go on from.
+    """Refuse a checkpoint that the run cannot resume from.
 
     Raises:
         UserError: it is of another run.
@@ -209,7 +209,7 @@ def _check_left(
 
 
 def _engine(config: RunConfig, objective: Objective, precision: Precision, world: World) -> DeepSpeedEngine:
-    """The model in its engine: DeepSpeed takes its fp32 masters from the weights that it has."""
+    """The model in its engine: DeepSpeed takes its fp32 masters from the model's weights."""
     check_steps(objective.model)
     kernels = agreed_kernels(config.engine.kernels, precision, world)
     return DeepSpeedEngine(
@@ -224,7 +224,7 @@ def _engine(config: RunConfig, objective: Objective, precision: Precision, world
 
 
 def _objective(config: RunConfig, tokenizer: Tokenizer, checkpoint: Checkpoint | None, ancestry: Ancestry) -> Objective:
-    """The model with the weights that the run begins with or goes on from."""
+    """The model with the weights that the run begins with or resumes from."""
     with memory.advised(config, "model", UserError):
         objective = new_objective(config, tokenizer)
     if checkpoint is not None:
@@ -268,7 +268,7 @@ def _identity(
     *,
     earlier: Checkpoint | None = None,
 ) -> RunIdentity:
-    """What the run's checkpoints record about it. `earlier` is the checkpoint that it goes on or begins from."""
+    """What the run's checkpoints record about it. `earlier` is the checkpoint that it resumes or begins from."""
     tokenizer, tags = tokenizer_of(datasets), [dataset.index.target_tag for dataset in datasets]
     data = {"data": [d.fingerprint for d in datasets], "tokenizer": tokenizer.fingerprint, **hashes(config.plugins)}
     return RunIdentity(

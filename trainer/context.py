@@ -15,7 +15,7 @@ from trainer.records.metrics import Metrics
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class RunContext:
-    """Built once a start, and handed to the loop and everything beside it. What it holds changes, not which it holds.
+    """Built once per start, and given to the loop and what works with it. The objects change, but are never replaced.
 
     Whatever needs one or two of these takes them alone.
     """

@@ -111,7 +111,7 @@ def check_prepared(
 ) -> None:
     """Refuse a dataset that was not prepared as `prepare` says. Mixtures are exempt: other sections prepared theirs.
 
-    A run that has begun with such a dataset goes on, and `--reset data` accepts it; the log names what differs.
+    A run that has begun with such a dataset resumes, and `--reset data` accepts it; the log names what differs.
 
     Args:
         datasets: of the run.

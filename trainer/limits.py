@@ -57,7 +57,7 @@ def interval(seconds: float) -> str:
 
 
 class Limits:
-    """A run's limits. After `--reset` they count from that step; step numbers go on."""
+    """A run's limits. After `--reset` they count from that step; step numbers continue."""
 
     def __init__(self, config: RunConfig, state: TrainerState, *, updates_an_epoch: float | None = None) -> None:
         """Look at a run, and start measuring its pace.
@@ -120,7 +120,7 @@ class Limits:
 
         Args:
             epoch: that the run is in.
-            done: updates done of it.
+            done: its updates so far.
         """
         epochs = epoch - self._state.start_epoch
         counted = self._state.step - self._state.start_step - done
@@ -188,7 +188,7 @@ class Limits:
         return most is not None and state.seconds - state.start_seconds > 60 * most
 
     def is_over(self, epoch: int) -> bool:
-        """Whether a limit but the minutes, of which ranks have clocks of their own, is reached; see `reached`."""
+        """Whether a limit is reached, except the minutes, because each rank has its own clock; see `reached`."""
         return any(limit.field != "max_minutes" for limit in self.reached(epoch))
 
     def reached(self, epoch: int) -> list[Limit]:
@@ -211,7 +211,7 @@ class Limits:
             most = getattr(self._section, field)
             if most is not None and number >= most:
                 reason = f"training.{field}={f'{most:,}'.removesuffix('.0')}{since} is reached"
-                more = f"{reason} at step {state.step:,}; training.{field} above {number} goes on"
+                more = f"{reason} at step {state.step:,}; training.{field} above {number} continues"
                 limits.append(Limit(field, reason, more))
         if next_is_due(config, state, epoch) is not None:
             return limits
@@ -220,9 +220,9 @@ class Limits:
             after = max(state.start_step + stopping.after, 0 if state.phase is None else state.phase.step)
             if (why := no_better(config, state, stopping, state.start_step, after)) is not None:
                 reason = f"training.early_stopping: {why}"
-                more = f"{reason}; a larger training.early_stopping.patience goes on"
+                more = f"{reason}; a larger training.early_stopping.patience continues"
                 limits.append(Limit("early_stopping", reason, more))
         if (why := phase_end(config, state, epoch)) is not None:
             reason = f"phases: {why}, the last"
-            limits.append(Limit("phases", reason, f"{reason}; a later until, or another phase, goes on"))
+            limits.append(Limit("phases", reason, f"{reason}; a later until, or another phase, continues"))
         return limits

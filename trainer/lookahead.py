@@ -88,7 +88,7 @@ class Lookahead:
             number: of the phase, from 0.
 
         Returns:
-            Its first epoch: this one where no update of it was taken, else the next.
+            Its first epoch: this one if none of its updates was taken, else the next.
         """
         assert self._wait is None
         self._fetched = None
@@ -98,7 +98,7 @@ class Lookahead:
         return epoch
 
     def begin(self, flags: Flags, *, step: int, fetch: bool) -> float:
-        """Fetch the next update, and begin to tell the others of it; returns the seconds of waiting for its data.
+        """Fetch the next update, and begin to tell the others; returns the seconds of waiting for its data.
 
         Args:
             flags: what else to tell them.

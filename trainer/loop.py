@@ -107,8 +107,8 @@ class Trainer:
         It is of the last step, or, if that one's loss is not finite and a stop was requested, of one before it.
 
         Raises:
-            TrainingError: the run cannot go on.
-            Rewind: it can go on from the newest checkpoint if some updates are skipped.
+            TrainingError: the run cannot continue.
+            Rewind: it can resume from the newest checkpoint if some updates are skipped.
             DataError: a shard is corrupt.
         """
         run, state = self.run, self.run.state
@@ -129,7 +129,7 @@ class Trainer:
         return self._end(update, is_stopped=self._flags.stop_requested)
 
     def _end(self, last: Update | None, *, is_stopped: bool) -> Literal["finished", "stopped"]:
-        """Evaluate what is not, if nobody asked to stop, and save; `last` is the newest update."""
+        """Evaluate if that is due and no stop was requested, and save; `last` is the newest update."""
         run, state = self.run, self.run.state
         if last is not None and not self._is_log_due(state.step):  # updates that no line has counted
             self._log(last)
@@ -359,7 +359,7 @@ class Trainer:
         return step % self.run.config.training.log_every == 0 or step == self._limits.last_step
 
     def _evaluate_if_due(self) -> bool:
-        """False if a stop was requested meanwhile. Weights from before the series of scores are not part of it."""
+        """False if a stop was requested meanwhile. Weights from before the series of scores do not belong to it."""
         step = self.run.state.step
         is_own = step != self.run.state.series_start or self._begins_trained
         return not (is_own and _is_due(step, self.run.config.evaluation.every_updates)) or self._evaluate()

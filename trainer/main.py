@@ -184,7 +184,7 @@ def run(
 
 @contextlib.contextmanager
 def _noted(folder: Path, rank: int, lock: RunLock, activities: Activities) -> Iterator[None]:
-    """In this block, an error is noted for the launcher, in status.json and in what is open; only a refusal goes on.
+    """In this block, an error is noted for the launcher, in status.json and in what is open; a refusal is raised again.
 
     Raises:
         UserError: a refusal.
@@ -308,7 +308,7 @@ def _fit(
 
 
 def _report(folder: Path) -> None:
-    """Write the run's report; no error of it is one of the run, which is over and saved."""
+    """Write the run's report; an error here does not fail the run, which is over and saved."""
     try:
         from trainer.report import write
 

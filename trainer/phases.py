@@ -118,7 +118,7 @@ def loss_of(config: RunConfig) -> Loss:
 
 
 def check_phase(checkpoint: Checkpoint, config: RunConfig) -> None:
-    """Refuse phases of which the checkpoint's is not one. Those that follow may change, and when they begin.
+    """Refuse phases without the checkpoint's. Those that follow may change, and when they begin.
 
     Raises:
         UserError: naming it.
@@ -129,7 +129,7 @@ def check_phase(checkpoint: Checkpoint, config: RunConfig) -> None:
     names = [phase.name for phase in config.phases]
     if names[saved.number : saved.number + 1] != [saved.name]:
         raise UserError(
-            f"phases: {', '.join(names) or 'none'}, and {checkpoint.folder} stands in {saved.name}, number "
+            f"phases: {', '.join(names) or 'none'}, and {checkpoint.folder} is in {saved.name}, number "
             f"{saved.number + 1}; allowed is a list with it there, or --reset data to begin with the first"
         )
 

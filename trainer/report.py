@@ -103,7 +103,7 @@ class Panel:
 
 
 def svg(panels: Sequence[Panel]) -> str:
-    """Panels beside one another, on a white ground, as every viewer of Markdown shows them."""
+    """Panels next to one another, on a white ground, as every viewer of Markdown shows them."""
     size = f'width="{_WIDTH * len(panels)}" height="{_BOTTOM + 40}"'
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11" fill="#444">']
     lines.append(f'<rect {size} fill="#fff"/>')
@@ -224,11 +224,11 @@ def _settings(config: RunConfig, course: Course, folder: Path) -> Iterator[Seque
         tokens = number(course.trained, TARGET_TOKENS)
         yield "trained", f"{course.trained['step']:,} updates, {tokens:,.0f} target tokens"
     if ledger:
-        yield "time", f"{interval(ledger['wall_seconds'])}, {ledger['goodput']:.1%} of it on updates that count"
+        yield "time", f"{interval(ledger['wall_seconds'])}, {ledger['goodput']:.1%} on updates that count"
 
 
 def _scores(evaluations: Sequence[Line], formats: Mapping[str, Described]) -> Table:
-    """Of the newest evaluation each score, beside the best of the series."""
+    """Each score of the newest evaluation, and the best of the series."""
     rows = []
     for key, value, signature in scores(evaluations[-1]):
         known = formats.get(key.partition("/")[0], Described(label=key))

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Rewind(Exception):  # noqa: N818 (it is a decision, not an error)
-    """Raised on all ranks at the same step to go on from the newest checkpoint without some updates."""
+    """Raised on all ranks at the same step to resume from the newest checkpoint without some updates."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ def go_back(run: RunContext, saver: Saver, update: Update, num_updates: int, rea
     """Go back to the newest checkpoint, to skip this many updates up to this one, within its epoch.
 
     Raises:
-        Rewind: always, but for
+        Rewind: always, except for
         TrainingError: there is no checkpoint, or there were too many rewinds.
     """
     saver.commit()

@@ -54,7 +54,7 @@ class PlainFormatter(logging.Formatter):
 def configure_logging(rank: int) -> None:
     """Log this project's lines from rank 0, warnings from other ranks, and only errors of libraries.
 
-    Lines that cannot be written (`| head`, a full disk) are dropped, and the run goes on.
+    Lines that cannot be written (`| head`, a full disk) are dropped, and the run continues.
     """
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(PlainFormatter("%(message)s"))
@@ -263,7 +263,7 @@ def show_summary(config: RunConfig, state: TrainerState, saved_step: int | None,
         log_row("next", f"zeromt translate {run} -i FILE -o FILE")
         log_row("", f"zeromt export {run} --format ctranslate2 -o DIR")
     else:
-        log_row("next", "the same command, but for --fresh and --reset, resumes it")
+        log_row("next", "the same command (without --fresh or --reset) resumes it")
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ class Ancestry:
 
     @property
     def continued(self) -> Checkpoint | None:
-        """The parent's checkpoint, if all of it is taken, as if it were the run's own."""
+        """The parent's checkpoint, if everything in it is taken, as if it were the run's own."""
         return self.source if self.parent is not None and self.parent.weights == ALL else None
 
     def fill(self, model: nn.Module, tokenizer: Tokenizer) -> None:
@@ -122,7 +122,7 @@ def ancestry_of(config: RunConfig, text: str | None, checkpoint: Checkpoint | No
 
 
 def find_whole(named: Named, world: World) -> Checkpoint:
-    """The newest whole checkpoint that `--from` may stand for, verified by the ranks together.
+    """The newest whole checkpoint that `--from` may mean, verified by the ranks together.
 
     The parent's folder is not changed: it may be somebody else's, and it may be training.
 
@@ -191,7 +191,8 @@ def transferred(old: Tensor, match: Match, new: Tensor) -> Tensor:
         new: (V', ...), as a new model has it.
 
     Returns:
-        (V', ...), in fp32: of kept pieces the old row to the bit, of those that are cut the mean of theirs.
+        (V', ...), in fp32: kept pieces have the old row to the bit, others the mean of the rows of the old pieces
+        that spell them.
     """
     old, rows = old.float(), new.float().clone()
     rows[list(match.kept)] = old[list(match.kept.values())]

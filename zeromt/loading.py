@@ -37,7 +37,7 @@ def load(
     """Load the model of a run or of a checkpoint, ready to translate.
 
     Args:
-        path: a run's folder, of which the newest whole checkpoint is taken, or a checkpoint; `~` is the home folder.
+        path: a run's folder, whose newest whole checkpoint is taken, or a checkpoint; `~` is the home folder.
         raw_weights: use the weights themselves, even if there is a moving average.
         precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
         plugins: Python files with components that the run was trained with; they are run. No run names them by itself.
@@ -98,7 +98,7 @@ class LoadedModel(TrainedModel):
             search: fields of `evaluation.search`, such as `beam`; 1 is greedy.
 
         Raises:
-            TypeError: a string in place of a list, or an item that is no string.
+            TypeError: a string instead of a list, or an item that is not a string.
             UserError: a field of the search or a language is wrong.
         """
         languages = (source_language, target_language)
@@ -141,7 +141,7 @@ class LoadedModel(TrainedModel):
         NaN for one that is longer than the model's positions.
 
         Raises:
-            TypeError: a string in place of a list, or an item that is no string.
+            TypeError: a string instead of a list, or an item that is not a string.
             UserError: their number differs from the sources', or a language is wrong.
         """
         lines, given = _as_list(sources, str, "sources"), _as_list(targets, str, "targets")
@@ -171,7 +171,7 @@ class LoadedModel(TrainedModel):
             source_language, target_language, search: see `translate`.
 
         Raises:
-            TypeError: a string in place of a list, or an item that is no string.
+            TypeError: a string instead of a list, or an item that is not a string.
             UserError: their numbers differ, there are none, or an option is wrong.
         """
         lines = _as_list(sources, str, "sources")

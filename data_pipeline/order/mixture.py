@@ -114,5 +114,5 @@ class Mixture(NamedTuple):
         return int(PARTS * usual_pairs * (2 * turn + 1 - self.num_lanes) / (2 * self.num_lanes))
 
     def next_epoch(self, cursors: tuple[LaneCursor, ...]) -> tuple[LaneCursor, ...]:
-        """Where a lane that is dry goes on: in a new pass over the one dataset, else where its passes stand."""
+        """Where a lane that is dry continues: in a new pass over the one dataset, else where its passes are."""
         return (LaneCursor(cursors[0].pass_ + 1, 0, 0),) if self.is_single else cursors

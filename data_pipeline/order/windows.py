@@ -170,7 +170,7 @@ def _padded_cuts(sides: Sides, budget: Budget) -> Integers:
         budget: what a micro-batch may hold.
     """
     most = np.minimum(budget.source_tokens // sides[0], budget.target_tokens // sides[1])
-    allowed = np.minimum(most, budget.max_rows)  # rows of a micro-batch that each pair may stand in
+    allowed = np.minimum(most, budget.max_rows)  # rows of a micro-batch that each pair may be in
     rows = np.arange(1, int(allowed.max()) + 1, dtype=np.int32)
     starts, start, count = [], 0, len(allowed)
     while start < count:

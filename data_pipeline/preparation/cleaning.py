@@ -104,7 +104,7 @@ class Cleaner:
 
         Args:
             sources, targets: the chunk.
-            known: the same, with what else is known of it; without, filters that go by scores do nothing.
+            known: the same, with its further columns; without these, filters by scores do nothing.
         """
         known = known or Pairs(
             sources=sources, targets=targets, where=lambda row: f"pair {row + 1} of the tokenizer's training text"

@@ -28,11 +28,11 @@ from data_pipeline.preparation.lines import (
 )
 
 MAX_SPAN_BYTES = 64 << 20
-"""About the most bytes or characters of a span: one of long lines has fewer of them."""
+"""About the most bytes or characters of a span: one with long lines has fewer lines."""
 
 
 Group = tuple[Sequence[Sequence[Any]], Mapping[str, int]]
-"""Columns of rows, or the lines of each file in bytes; and what was left out beside them."""
+"""Columns of rows, or the lines of each file in bytes; and what was left out."""
 SPAN_PAIRS = 65_536
 CHUNK_LINES = 4096
 MAX_SET_LINES = 1 << 21
@@ -187,7 +187,7 @@ class RawSpan(NamedTuple):
 
 
 def _beside(paths: Sequence[Path], offsets: Sequence[int], counts: Iterable[int], most: int) -> Iterator[Group]:
-    """Lines that stand beside each other in several files: so many at a time, or of some `most` bytes."""
+    """Lines with the same number in several files, as many at a time as are asked for, or about `most` bytes."""
     files = [line_blocks(path, offset) for path, offset in zip(paths, offsets, strict=True)]
     held: list[list[bytes]] = [[] for _ in paths]
     total = 0
@@ -207,7 +207,7 @@ def _beside(paths: Sequence[Path], offsets: Sequence[int], counts: Iterable[int]
     if any(held):
         rest = sum(map(len, itertools.chain(*files)))
         counts = [total + len(lines) + rest * bool(lines) for lines in held]
-        raise UserError(f"{paths[0]}: {counts[0]} lines beside {counts[1]} in {paths[1]}; both must have as many")
+        raise UserError(f"{paths[0]}: {counts[0]} lines, but {counts[1]} in {paths[1]}; both must have equally many")
 
 
 def _behind(offsets: Sequence[int], columns: Sequence[Sequence[bytes]]) -> list[int]:

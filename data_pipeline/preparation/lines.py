@@ -1,7 +1,7 @@
 """Text files as lines, plain or compressed (.gz, .zst), in constant memory, and fields by name in them.
 
 A line ends at a line feed only (a carriage return before it is dropped): other characters that Python's
-`splitlines` takes for line ends stay in the line, so that line N of one file stays beside line N of the
+`splitlines` takes for line ends stay in the line, so that line N of one file remains the partner of line N of the
 other.
 
 Memory is constant whatever a few bytes expand to, and whatever window a file asks for. A field such as
@@ -49,7 +49,7 @@ Split = Callable[[list[list[str]], Sequence[int]], list[list[str]]]
 """Makes columns (sources, targets, and each of the further texts) of the lines of each file and their numbers."""
 MAX_NAMES = 12
 NAME_CHARACTERS = 60
-"""Most of them that a message shows."""
+"""The most that a message shows."""
 _ONE_LINE = str.maketrans("\n\r", "  ")
 
 
@@ -130,7 +130,7 @@ class TextChunk:
 
 
 class LineFormat(Reader):
-    """A format of text files in which a line is a pair, or one side of it: it is read from any line on."""
+    """A format of text files in which a line is a pair or one of its sides: it can be read from any line on."""
 
     def head_lines(self, files: RawFiles) -> int:
         """Number of lines at the beginning of each file that hold no pair."""
@@ -304,7 +304,7 @@ def texts_of(tree: Any, fields: Sequence[str], where: str) -> list[str]:
         where: file and line, for messages.
 
     Raises:
-        UserError: a side is no string.
+        UserError: a side is not a string.
     """
     values = [find(tree, name) for name in fields]
     for value, name in zip(values[:2], fields, strict=False):
@@ -326,7 +326,7 @@ def checked(text: str, where: str) -> str:
     """The text on one line.
 
     Raises:
-        UserError: it cannot stand in a line of a file. The message begins with `where`.
+        UserError: it cannot be a line of a file. The message begins with `where`.
     """
     if len(text) > MAX_LINE_BYTES or "\0" in text:
         raise UserError(f"{where}: holds a NUL, or more than {MAX_LINE_BYTES} characters; allowed is text")

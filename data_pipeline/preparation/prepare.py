@@ -132,7 +132,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
 
 
 def _check_others(work: WorkFolder, folder: Path, output: Path, *, part: Part | None, merge: bool) -> None:
-    """Say that a work folder has work of other recipes, and what becomes of it. A merge needs its own.
+    """Say that a work folder has work of other recipes, and what becomes of that work. A merge needs its own.
 
     Raises:
         UserError: there is nothing to merge.

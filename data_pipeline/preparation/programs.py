@@ -187,7 +187,7 @@ class ScoreSources(NamedTuple):
     """What a process needs to find the scores of a chunk."""
 
     fields: Sequence[str]
-    """Names of those that stand in fields of the corpus: of `TextChunk.extra`."""
+    """Names of those that fields of the corpus contain: keys of `TextChunk.extra`."""
     commands: Sequence[str]
     """Names of those of commands."""
     folder: Path
@@ -201,7 +201,7 @@ class ScoreSources(NamedTuple):
             unit: number of its unit.
 
         Raises:
-            UserError: a field is no number, or scores of a command are gone.
+            UserError: a field is not a number, or scores of a command are gone.
         """
         found = {name: _of_field(name, text) for name in self.fields}
         for name in self.commands:
@@ -231,7 +231,7 @@ class ScoreSources(NamedTuple):
 
 
 def fields_of(section: PrepareSection) -> dict[str, str]:
-    """The fields of the corpus that scores stand in, by their names in `TextChunk.extra`."""
+    """The fields of the corpus that contain scores, by their names in `TextChunk.extra`."""
     return {f"{IN_EXTRA}{name}": str(field) for name, field in section.train.scores.items()}
 
 

@@ -106,7 +106,7 @@ def stale_fields(section: PrepareSection, index: DatasetIndex) -> list[str]:
 
 
 def stale_error(fields: Sequence[str], where: str, command: str) -> UserError:
-    """The error for a section that does not match its dataset, of which a run would record false settings.
+    """The error for a section that does not match its dataset, because a run would record false settings.
 
     Args:
         fields: from `stale_fields`.

@@ -134,7 +134,7 @@ def is_dataset(folder: Path) -> bool:
 
 
 def inspect_dataset(folder_or_url: Path | str, stream: StreamSection | None = None) -> tuple[list[str], bool]:
-    """Describe a dataset after reading every byte of it.
+    """Read every byte of a dataset, and describe it.
 
     Args:
         folder_or_url: see `Dataset.load`.

@@ -220,7 +220,7 @@ def write_dataset(
 
 
 def _write_places(job: ShardJob, num_pairs: int) -> PlacesEntry:
-    """Write where each pair stands in the corpus.
+    """Write where in the corpus each pair is.
 
     Files are recorded by name without folder, so that a dataset's bytes do not depend on its corpus's location.
     """

@@ -57,7 +57,7 @@ class Sample:
     seed: int
     max_characters: int = sys.maxsize
     num_long: int = 0
-    """Number of pairs that would have been in the sample but for their length."""
+    """Number of pairs that are not in the sample because of their length."""
     _found: list[tuple[int, int, int, bytes]] = field(default_factory=list)
     """Key, span, row; source, line feed and target in one string, which takes half the memory of two."""
     _num_bytes: int = 0

@@ -66,7 +66,7 @@ def decode_block(data: bytes, key: str) -> Block:
         key: the webdataset key of its sample.
 
     Raises:
-        ReadError: it has other members, or they are no arrays.
+        ReadError: it has other members, or they are not arrays.
     """
     os.environ.setdefault("WDS_SECURE", "1")
     from webdataset.tariterators import group_by_keys, tar_file_iterator  # imports torch

@@ -28,7 +28,7 @@ REPORT_FILE = "report.json"
 PLACES_FILE = "places.npy"
 VERSION = 3
 SCORE_PREFIX = "score-"
-"""Of the files of scores, which lie beside the index and are not in it: adding one leaves the fingerprint as it is."""
+"""Of the files of scores, which lie next to the index and are not in it: adding one keeps the fingerprint."""
 
 BLOCK_DTYPE = np.dtype(
     [
@@ -119,7 +119,7 @@ class PlacesEntry(FileEntry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceEntry:
-    """Files of the corpus, and what was said of them."""
+    """Files of the corpus, with their licence and attribution."""
 
     __pydantic_config__ = STRICT
 
@@ -231,7 +231,7 @@ def hash_file(path: Path) -> str:
 def write_table(
     path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], parts: Iterable[NDArray[Any]], *, sync: bool = False
 ) -> None:
-    """Write an array in parts, as all of it may be gigabytes; see `replacing`.
+    """Write an array in parts, because it may have gigabytes; see `replacing`.
 
     Args:
         path: of the .npy file.
@@ -276,7 +276,7 @@ def entry_file(name: str) -> str:
 
 
 def write_score(folder: Path, name: str, made_by: Mapping[str, Any], pairs: int, parts: Iterable[NDArray[Any]]) -> None:
-    """Write a score beside a dataset.
+    """Add a score to a dataset, as a file of its own.
 
     Args:
         folder: of the dataset.

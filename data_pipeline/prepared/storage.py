@@ -219,7 +219,7 @@ def open_storage(location: Path | str, stream: StreamSection | None = None) -> S
 
 
 class Cache:
-    """Files by the hash of their content, of which the oldest go. Processes share it without locks: files appear by a
+    """Files by the hash of their content; the oldest are removed. Processes share it without locks: files appear by a
     rename and may go at any time.
     """
 
@@ -273,7 +273,7 @@ class Cache:
                 part.unlink()
 
     def _evict(self, size: int) -> None:
-        """Remove the files that were not used for longest, so that so many bytes more are well within the bound."""
+        """Remove the least recently used files, until `size` more bytes are well within the bound."""
         found = []
         for path in self._folder.glob("[0-9a-f][0-9a-f]/*"):
             try:

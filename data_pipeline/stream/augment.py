@@ -183,7 +183,7 @@ class Augmenter:
 
 
 class _Words:
-    """Cuts the words of one side into other pieces. A word is a run of normal pieces, the first of which begins with
+    """Cuts the words of one side into other pieces. A word is a run of normal pieces; the first one begins with
     the mark of a space; any other piece stays as it is."""
 
     def __init__(self, modifier: SubwordModifier, pieces: Sequence[Any], key: int) -> None:
@@ -216,7 +216,7 @@ class _Words:
         digest = hashlib.blake2b(f"{self._key} {number} {text}".encode(), digest_size=8).digest()
         pieces = self._modifier.cut(text, self._scores, Draws(int.from_bytes(digest, "little")))
         ids = [self._ids.get(piece, UNK_ID) for piece in pieces]
-        return list(word) if UNK_ID in ids else ids  # some models have characters that are no pieces
+        return list(word) if UNK_ID in ids else ids  # some models have characters that are not pieces
 
 
 def _split(row: list[int], controls: set[int]) -> tuple[list[int], list[int]]:
@@ -228,7 +228,7 @@ def _split(row: list[int], controls: set[int]) -> tuple[list[int], list[int]]:
 
 
 def _replaced(rows: Ragged, numbers: Integers, new: list[list[int]]) -> Ragged:
-    """Rows, some of them by others."""
+    """Rows, with others in place of some."""
     others = Ragged.of(new)
     starts, lengths = rows.starts.copy(), rows.lengths.copy()
     starts[numbers] = len(rows.pieces) + others.starts

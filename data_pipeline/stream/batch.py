@@ -44,7 +44,7 @@ class MicroBatch:
 
     @property
     def num_source_tokens(self) -> int:
-        """Source tokens that are no padding, EOS among them."""
+        """Source tokens without padding, with EOS."""
         return int(np.count_nonzero(self.source != PAD_ID))
 
     @property

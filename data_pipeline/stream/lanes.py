@@ -51,7 +51,7 @@ class BlockReader:
         """Blocks in turn, verified when they were read.
 
         Raises:
-            DataError: during iteration, in place of a block that is corrupt or cannot be read.
+            DataError: during iteration, for a block that is corrupt or cannot be read.
         """
         if self._background is None:
             return map(self._read, numbers)
@@ -91,7 +91,7 @@ class Fetched(NamedTuple):
     """An update of some lanes."""
 
     micro_batches: dict[int, MicroBatch] | None
-    """By lane, those that are not dry; None where all of them are dry for this epoch."""
+    """By lane, those that are not dry; None where all are dry for this epoch."""
     cursors: dict[int, tuple[LaneCursor, ...]]
     """By lane, after this update."""
 
@@ -105,7 +105,7 @@ class LaneStreamSpec(NamedTuple):
     update: int
     """The next one within the epoch."""
     cursors: dict[int, tuple[LaneCursor, ...]]
-    """By lane, where to go on."""
+    """By lane, where to continue."""
 
 
 class Source(NamedTuple):
@@ -196,7 +196,7 @@ class Track:
         Args:
             source: the dataset.
             lane: which.
-            cursor: where to go on.
+            cursor: where to continue.
             background: reads ahead.
         """
         self._source = source
@@ -264,7 +264,7 @@ class Track:
         self._go(LaneCursor(self.cursor.pass_ + 1, 0, 0, taken))
 
     def find(self) -> int:
-        """`peek`, in the next pass of which the lane gets something where this one is over."""
+        """`peek`; where this pass is over, in the next pass in which the lane gets something."""
         for _ in range(MAX_EMPTY_PASSES):
             if (num_pairs := self.peek()) is not None:
                 return num_pairs

@@ -43,7 +43,7 @@ def find_weights(dataset: Dataset, weight: float | str) -> tuple[PairWeights, bo
         weight: of all pairs, or the name of a score.
 
     Raises:
-        UserError: there is no such score, or a pair has none, or one that is no weight.
+        UserError: there is no such score, or a pair has none, or one that is not a weight.
         DataError: the score's table is corrupt.
     """
     if not isinstance(weight, str):

@@ -37,8 +37,8 @@ PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT,
 class Background:
     """Threads, one unless said, that do jobs in the order in which they were begun.
 
-    They are daemons: a process that ends by an error does not wait for jobs that nobody asks for any more, as it would
-    with `concurrent.futures`.
+    They are daemons: a process that ends by an error does not wait for jobs whose results are no longer needed, as it
+    would with `concurrent.futures`.
     """
 
     def __init__(self, num_threads: int = 1) -> None:

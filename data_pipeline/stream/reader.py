@@ -45,7 +45,7 @@ class StreamReader:
             seed: the run's seed.
             rank: of this process.
             world_size: number of ranks.
-            phases: of the run, each of which reads some of the datasets; unless given, one that reads all.
+            phases: of the run; each reads some of the datasets. By default, one that reads all.
 
         Raises:
             UserError: there is no dataset, they have different tokenizers, or a pair fits no micro-batch and such pairs
@@ -73,7 +73,7 @@ class StreamReader:
 
     @property
     def datasets(self) -> Sequence[Dataset]:
-        """What is streamed, in all phases. Pairs are numbered over all of them."""
+        """What is streamed, in all phases. Pairs are numbered across all datasets."""
         return self._datasets
 
     @property
@@ -158,7 +158,7 @@ class StreamReader:
         """
         _must_equal("seed", state.seed, self._seed, "the run's own")
         if state.phase >= len(self._phases):
-            raise UserError(f"phases: {len(self._phases)}, and the stream stands in number {state.phase + 1} of them")
+            raise UserError(f"phases: {len(self._phases)}, and the stream is in phase {state.phase + 1}")
         self._phase = self._phases[state.phase]
         self._check_fingerprints(state.fingerprints)
         if state.update > 0:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from model.loss import CrossEntropy
 
 ROW_MULTIPLE = 16
-"""A chunk's rows are a multiple of it, so that its targets and likelihoods begin at multiples of 16 bytes on a GPU."""
+"""A chunk has a multiple of so many rows, so that targets and likelihoods begin at multiples of 16 bytes on a GPU."""
 CHUNK_BYTES = 1 << 29
 """Bytes of logits at once with the GPU kernels, which need no other buffer: larger chunks mean fewer additions to the
 gradient of the output matrix."""

@@ -1,4 +1,4 @@
-"""Greedy search and sampling. Finished rows leave the batch once they make up an eighth of it."""
+"""Greedy search and sampling. Finished rows leave the batch once they are an eighth of its rows."""
 
 import hashlib
 from collections.abc import Callable, Sequence

@@ -70,7 +70,7 @@ def test_only_scores_since_a_reset_count() -> None:
     state = TrainerState(step=40, scores={"bleu": {10: 1.0, 20: 2.0, 30: 3.0, 40: 4.0}, "chrf": chrf})
     [found] = Limits(config, state).reached(0)
     assert found.reason == "training.early_stopping: no chrf better than 50 of step 10 in 3 evaluations"
-    assert found.advice.endswith("; a larger training.early_stopping.patience goes on")
+    assert found.advice.endswith("; a larger training.early_stopping.patience continues")
     state.start_step = 20
     assert not Limits(config, state).reached(0)
     state.scores = {}  # measured otherwise

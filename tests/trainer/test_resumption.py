@@ -112,7 +112,7 @@ def test_one_that_is_reached_changes_nothing(place: Path, train: Again) -> None:
         assert (status(run)["state"], status(run)["step"]) == ("finished", 11)
     done = train("training.max_updates=11", "optimizer.lr=0.5")  # the model is not one of that rate
     assert done.code == 2
-    assert "optimizer.lr: 0.5, and the run has finished with 0.0" in done.err
+    assert "optimizer.lr: 0.5, but the run has finished with 0.0" in done.err
     assert {**files(run), "status.json": b""} == {**before, "status.json": b""}
 
 

@@ -129,7 +129,7 @@ def test_a_resume_holds_the_file_against_the_checkpoint(run: Path, forked: Forke
     for command in (("train",), ("launch", "local", "--nproc", "2")):
         line = _refused(forked.zeromt(*command, "my.yaml", *more, cwd=run))
         assert f"was made with another version of the plugin halves.py (SHA-256 {then}); give that: --plugins " in line
-        assert ", another name for a new run, or --reset data,optimizer to go on from the weights alone" in line
+        assert ", another name for a new run, or --reset data,optimizer to continue from the weights alone" in line
     other = ("train", "my.yaml", "training.max_updates=7", "--reset", "data,optimizer")
     [copy] = [p for p in (run / "runs" / "run" / "plugins").iterdir() if then[:16] in p.name]
     done = forked.zeromt("train", "my.yaml", *more, "plugins=[]", "--plugins", str(copy), cwd=run)

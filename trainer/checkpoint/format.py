@@ -1,4 +1,4 @@
-"""The files of a checkpoint: how they are written, and how they are verified before a byte of them is used.
+"""The files of a checkpoint: how they are written, and how they are verified before any byte is used.
 
     step-00000500/manifest.json       every other file with bytes and SHA-256; written after all that it lists
     step-00000500/manifest.sha256     of the manifest's own bytes
@@ -82,10 +82,10 @@ class Checkpoint:
         return tree
 
     def stored(self, kind: str) -> "StoredTensors":
-        """The tensors of `model`, `optimizer` or `ema`, none of them read yet.
+        """The tensors of `model`, `optimizer` or `ema`, not read yet.
 
         Raises:
-            CheckpointError: a file is no safetensors file.
+            CheckpointError: a file is not a safetensors file.
         """
         return StoredTensors(
             [self.folder / n for n in sorted(self.files) if n.startswith(f"{kind}-") and n.endswith(".safetensors")]
@@ -95,7 +95,7 @@ class Checkpoint:
         """Which weights to use: `ema` if there is a moving average, unless `raw` asks for the weights themselves.
 
         Raises:
-            CheckpointError: a file is no safetensors file.
+            CheckpointError: a file is not a safetensors file.
         """
         return "model" if raw or not self.stored("ema") else "ema"
 
@@ -110,7 +110,7 @@ class StoredTensors(Mapping[str, Tensor]):
             paths: of the files.
 
         Raises:
-            CheckpointError: a file is no safetensors file.
+            CheckpointError: a file is not a safetensors file.
         """
         self._files: dict[str, Any] = {}
         for path in paths:
@@ -217,7 +217,7 @@ def complete(
     tokenizer_files: Mapping[str, bytes],
     manifest: Mapping[str, Any],
 ) -> None:
-    """Complete a checkpoint's folder, which holds the tensors: add the small files, and last the manifest of them all.
+    """Complete a checkpoint's folder, which holds the tensors: add the small files, and last the manifest of all files.
 
     Args:
         folder: with the tensor files, already fsynced.
@@ -266,7 +266,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def read_whole(folder: Path) -> Checkpoint:
-    """Open a checkpoint, every byte of it verified.
+    """Open a checkpoint after verifying every byte.
 
     Raises:
         CheckpointError: see `read_checkpoint`; or a file is not what the manifest says.
@@ -278,7 +278,7 @@ def read_whole(folder: Path) -> Checkpoint:
 
 
 def verify(checkpoint: Checkpoint, names: Collection[str] | None = None) -> list[str]:
-    """All problems of a checkpoint's files, or of some of them: one line each, which names the file."""
+    """All problems of a checkpoint's files, or of those given: one line each, which names the file."""
     chosen = sorted(checkpoint.files if names is None else names)
     return [problem for name in chosen if (problem := _problem(checkpoint.folder / name, checkpoint.files[name]))]
 

@@ -56,7 +56,7 @@ def load_weights(checkpoint: Checkpoint, model: torch.nn.Module, *, raw: bool) -
     Args:
         checkpoint: with the weights.
         model: to fill.
-        raw: take the weights themselves, even if there is a moving average of them.
+        raw: take the weights themselves, even if there is a moving average.
 
     Raises:
         UserError: the names or shapes are not the model's.

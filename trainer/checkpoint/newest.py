@@ -26,7 +26,7 @@ UNUSABLE = "what is computed with its weights is not finite"
 
 
 def find_newest(folder: Path, world: World, passed_over: Collection[int] = ()) -> tuple[Checkpoint | None, set[str]]:
-    """The newest whole checkpoint, every byte of it verified, and the names of newer ones that were refused.
+    """The newest whole checkpoint, with every byte verified, and the names of newer ones that were refused.
 
     None if there never was one. The log names each broken checkpoint, and a pointer that named something else. The
     ranks divide the hashing among them. The remains of an interrupted save are removed.
@@ -37,7 +37,7 @@ def find_newest(folder: Path, world: World, passed_over: Collection[int] = ()) -
         passed_over: steps that nothing can be trained from.
 
     Raises:
-        CheckpointError: there are checkpoints, and none of them is whole; or there were, as the pointer or
+        CheckpointError: there are checkpoints, but none is whole; or there were, as the pointer or
             metrics.jsonl says.
         UserError: the folder cannot be read.
     """
@@ -114,7 +114,7 @@ def of_rank(rank: int, error: BaseException) -> str:
 
 
 def _look(folder: Path) -> tuple[list[str], str | None, str | None]:
-    """Names of checkpoints, the newest first; what the pointer says; and the last one, if all of them are gone."""
+    """Names of checkpoints, the newest first; what the pointer says; and the last one, if all are gone."""
     with naming("checkpoints"):
         names = [path.name for path in list_steps(folder)]
         pointer = folder / LATEST

@@ -40,7 +40,7 @@ def check_identity(
     *,
     reset: Collection[str],
 ) -> None:
-    """Refuse to resume with another architecture, tokenizer or dataset, or in mid-epoch with another order of it.
+    """Refuse to resume with another architecture, tokenizer or dataset, or in mid-epoch with another order of the data.
 
     Args:
         checkpoint: to resume from.
@@ -108,7 +108,7 @@ def restore(
         skipped_ranges: updates not to train on, as (epoch, first, last); the checkpoint's own unless given.
 
     Returns:
-        The state with which the trainer goes on.
+        The state with which the trainer resumes.
 
     Raises:
         CheckpointError: a file cannot be read, or a part of the optimizer's state is missing.
@@ -155,9 +155,9 @@ def check_plugins(checkpoint: Checkpoint, *, reset: Collection[str]) -> None:
         load_saved(checkpoint.folder / CONFIG)
     except OtherPluginError as error:
         if set(reset) >= NEEDED:
-            log.warning("weights alone go on: %s", error)
+            log.warning("only the weights are kept: %s", error)
             return
-        more = ", another name for a new run, or --reset data,optimizer to go on from the weights alone"
+        more = ", another name for a new run, or --reset data,optimizer to continue from the weights alone"
         raise UserError("\n".join(f"{line}{more}" for line in str(error).splitlines())) from error
 
 
@@ -242,8 +242,8 @@ def announce_changes(config: RunConfig, checkpoint: Checkpoint, state: TrainerSt
 
     Args:
         config: of the run as it is now.
-        checkpoint: that it goes on from.
-        state: as it goes on.
+        checkpoint: that it resumes from.
+        state: as it resumes.
     """
     if WEIGHTS_ONLY in checkpoint.manifest:  # of another run
         return {}
@@ -261,7 +261,7 @@ def check_finished(config: RunConfig, checkpoint: Checkpoint) -> None:
     """
     changes = changed_fields(load_saved(checkpoint.folder / CONFIG, any_version=True), config)
     lines = [
-        f"{key}: {_shown(now)}, and the run has finished with {_shown(then)}; give that, more updates to go on, or "
+        f"{key}: {_shown(now)}, but the run has finished with {_shown(then)}; give that, more updates to continue, or "
         "another name for a new run"
         for key, (then, now) in changes.items()
         if key.partition(".")[0] in DECIDE_WEIGHTS

@@ -1,7 +1,7 @@
 """Saving: when and what, the copy in host memory, the thread that writes it, and the commit over all ranks.
 
 A save is a two-phase commit. First every rank writes its shard into a `tmp-` folder and fsyncs it: in a thread from a
-copy in host memory, while training goes on, or at once. Then, in `Saver.commit`, the ranks agree that all shards are
+copy in host memory, while training continues, or at once. Then, in `Saver.commit`, the ranks agree that all shards are
 there, and rank 0 writes the manifest, renames the folder and moves the `latest` pointer. A failure before the rename
 leaves nothing.
 """
@@ -85,7 +85,7 @@ class _Save:
 
 @dataclass(kw_only=True, slots=True)
 class Saver:
-    """Owns a run's `checkpoints/` folder. All ranks make the same calls. Training goes on after a failed save.
+    """Owns a run's `checkpoints/` folder. All ranks make the same calls. Training continues after a failed save.
 
     The run's history gets what it is started with, and where its data stand.
     """
@@ -103,7 +103,7 @@ class Saver:
     has_own: bool
     """Whether it resumes from a checkpoint of its own, and not from another run's."""
     has_parents: bool
-    """Whether it goes on from all of another run's."""
+    """Whether it continues another run, with all of its state."""
     refused: set[str]
     """Names of checkpoints; see `find_newest`."""
     newest_loss: float = field(init=False)
@@ -295,7 +295,7 @@ class Saver:
         return (1 + self.engine.keeps_ema) * sum(sizes[name] for name in names) + sum(kept)
 
     def _make_room(self, temporary: Path, needed: int) -> None:
-        """An empty folder to write in, on a disk with room for so many bytes.
+        """An empty folder to write in, on a disk with room for `size` bytes.
 
         Raises:
             OSError: there is none.
@@ -309,7 +309,7 @@ class Saver:
         temporary.mkdir()
 
     def _has_memory(self, count: int) -> bool:
-        """Whether every machine has host memory for copies of so many numbers; it is taken once, for all saves.
+        """Whether every machine has host memory for the copies; it is taken once, for all saves.
 
         It is page-locked if there is a GPU, so that the copy runs at the bus's speed.
         """

@@ -164,7 +164,7 @@ class DeviceBatch:
 class HostCopy:
     """A copy of a tensor to the host, made behind what the device has been given so far.
 
-    Read it once the device has been given more to do: a read that comes too early waits, but the device goes on.
+    Read it once the device has been given more to do: a read that comes too early waits, but the device continues.
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -185,7 +185,7 @@ class HostCopy:
 
 
 class StepResult:
-    """The outcome of an update. The device may not have made it yet: who asks too early waits for it."""
+    """The outcome of an update. The device may not have made it yet: a reader that comes too early waits."""
 
     def __init__(self, *, grad_norm: Tensor | float | Callable[[], Tensor], applied: bool | None = None) -> None:
         """Of a step that was made, or that the device decides on.

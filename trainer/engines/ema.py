@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 EMA = "ema"
-"""Its name in the optimizer's state, beside `exp_avg` and `exp_avg_sq`."""
+"""Its name in the optimizer's state, like `exp_avg` and `exp_avg_sq`."""
 
 
 def decay_at(decay: float, num_updates: int) -> float:

@@ -18,7 +18,7 @@ from model.layout import PACKED, Layout, LayoutKind, Side
 from trainer.engines.batches import DeviceBatch
 
 ALIGNMENT = 16
-"""Bytes: arrays that are copied as one begin at multiples of it."""
+"""Bytes: arrays that are copied as one begin at multiples of this."""
 
 
 def full_batch(rows: int, source: int, target: int, device: torch.device, kind: LayoutKind) -> DeviceBatch:

@@ -1,4 +1,4 @@
-"""torch's Muon and AdamW as one optimizer, of whole matrices and of pieces of them."""
+"""torch's Muon and AdamW as one optimizer, for whole matrices and for pieces of matrices."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ class Place:
     begin: int
     """The first of these elements in the parameter, flattened."""
     offset: int
-    """The first of them in the tensor's storage."""
+    """The place of the first in the tensor's storage."""
     size: int
     """How many there are; 0 if this rank has none."""
 
@@ -49,7 +49,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
         if others:
             self._parts[False] = torch.optim.AdamW(others, lr=0.0, **adamw)
         self.places: Mapping[int, Sequence[Place]] = {}
-        """Of each flat tensor that is stepped on in place of parameters, by its storage, what is in it: the same
+        """For each flat tensor that is stepped instead of parameters, by its storage, what is in it: the same
         parameters in the same order on all ranks.
         """
         super().__init__(groups, {})

@@ -132,7 +132,7 @@ class OptimizerStates:
         return f"optimizer.kind: {self._kind}"
 
     def _numbers(self) -> list[dict[str, Any]]:
-        """The numbers of its groups, but for the rate."""
+        """The numbers of its groups, except the learning rate."""
         groups = self.optimizer.param_groups
         return [{key: x for key, x in one.items() if isinstance(x, int | float) and key != "lr"} for one in groups]
 
@@ -141,7 +141,7 @@ def decay_groups(model: nn.Module, weight_decay: float, most_elements: int | Non
     """Groups of parameters: weight decay applies to matrices, not to norms and biases. None is empty.
 
     Args:
-        model: whose parameters are trained, but for those without a gradient.
+        model: its parameters are trained, except those without a gradient.
         weight_decay: of matrices.
         most_elements: of a group of several parameters; None: any number. Cut from the end of the model on, where a
             backward pass begins.

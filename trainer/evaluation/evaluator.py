@@ -109,7 +109,7 @@ class Evaluator:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_text(path, "".join(f"{h}\n" for h in hypotheses))
             except OSError as error:
-                log.warning("%s cannot be written, training goes on: %s", path, error)
+                log.warning("%s cannot be written; training continues: %s", path, error)
         return Evaluation(
             loss=loss_sum / max(num_tokens, 1),
             nll=nll_sum / max(num_tokens, 1),

@@ -1,6 +1,6 @@
-"""Metrics that are commands: they run beside the training, and their scores are logged at the steps that they are of.
+"""Metrics that are commands: they run while training continues, and each score is logged at the step it belongs to.
 
-Only rank 0 has a queue. One command runs at a time, and whatever it does, training goes on with the same updates.
+Only rank 0 has a queue. One command runs at a time, and whatever it does, training makes the same updates.
 Scores that a run has not waited for are lost: `zeromt evaluate RUN --metrics` computes them.
 """
 
@@ -69,7 +69,7 @@ class ScoreQueue:
                 if (scores := self._running.scores()) is None:
                     return
             except (NoScoreError, OSError) as error:
-                log.warning("step %d: no %s, training goes on: %s", step, metric.name, error)
+                log.warning("step %d: no %s; training continues: %s", step, metric.name, error)
                 said = {"event": "no_score", "metric": metric.name, "of_step": step, "problem": hidden(str(error))}
                 self._metrics.event(max(step, self._state.step), said)
             else:

@@ -1,4 +1,4 @@
-"""The scores of an evaluation, which of them may be compared, and which is the best.
+"""The scores of an evaluation, which may be compared, and which is the best.
 
 Scores may be compared that were measured alike: for each figure one hash says what with. It is of text and languages of
 the validation sets, the metric's signature, the search, the model's tokenizer, and whether the weights or their moving
@@ -80,7 +80,7 @@ class Evaluation:
 
     @property
     def mean_over(self) -> list[str]:
-        """The names of the validation sets, of which the scores are the means; empty for one set."""
+        """The names of the validation sets, if the scores are their means; empty for one set."""
         return [name for name, part in self.parts.items() if part.role == "validation"]
 
     def figures(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def described(section: EvaluationSection) -> dict[str, Described]:
 
 
 def last_and_best(config: RunConfig, state: TrainerState) -> tuple[str | None, str | None]:
-    """The last of the scores that decide which step is best, and the best of them, in words; None if there are none."""
+    """The last and the best of the scores that decide which step is best, in words; None if there are none."""
     scores = state.signed_scores()
     if not scores or config.best_by not in config.evaluation.directions:
         return None, None
@@ -140,7 +140,7 @@ def last_and_best(config: RunConfig, state: TrainerState) -> tuple[str | None, s
 def current_plateau(
     scores: Mapping[int, float], *, higher_is_better: bool, min_delta: float, after: int
 ) -> tuple[int, float, int]:
-    """How long a figure has not improved; a score that is not finite is no improvement.
+    """How long a figure has not improved; a score that is not finite does not improve it.
 
     Args:
         scores: by step.

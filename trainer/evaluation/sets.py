@@ -76,7 +76,7 @@ def _check_without(config: RunConfig, texts: Sequence[SetText], world: World) ->
     """
     if texts:
         raise UserError(
-            "evaluation.sets: none of them is for validation, and the data have no validation set; give one "
+            "evaluation.sets: none is for validation, and the data have no validation set; give one "
             "role: validation, or set prepare.valid"
         )
     waits = any(phase.until is not None and phase.until.plateau is not None for phase in config.phases)
@@ -187,7 +187,7 @@ def prepared_set(
 
 
 def with_validation(texts: Sequence[SetText], datasets: Mapping[str, Dataset]) -> list[SetText]:
-    """Some sets, after the prepared validation sets of all datasets unless one of them is for validation.
+    """Some sets, after the prepared validation sets of all datasets unless one of the former is for validation.
 
     Raises:
         UserError: two would have the same name.

@@ -67,7 +67,7 @@ class Scoring:
         self._until = time.monotonic() + 60 * metric.timeout_minutes
 
     def scores(self, seconds: float = 0) -> dict[str, float] | None:
-        """The score of each set, or None if the command has not ended after so many seconds.
+        """The score of each set, or None if the command has not ended after `seconds`.
 
         Raises:
             NoScoreError: it failed, took too long or answered something else.
@@ -86,7 +86,7 @@ class Scoring:
         return parsed(out, self._sets)
 
     def end(self) -> None:
-        """Kill the command and the processes that it has started."""
+        """Kill the command and the processes that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -32,7 +32,7 @@ _KINDS: dict[ActivityName, Kind] = {
     "shutdown": "setup",
 }
 _SOONER_MINUTES = 2.0
-"""By which a first update's limit is below the groups' time-out: who hangs is to end before those that wait for it."""
+"""By which a first update's limit is below the groups' time-out: a hung rank ends before those that wait for it."""
 _LEAST_SECONDS = 0.001
 
 

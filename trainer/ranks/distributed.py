@@ -242,7 +242,7 @@ def is_one_node(environment: Mapping[str, str]) -> bool:
 
 
 def read_environment(environment: Mapping[str, str]) -> tuple[int, int, int]:
-    """(rank, world size, local rank) from RANK, WORLD_SIZE and LOCAL_RANK; (0, 1, 0) if none of them is set.
+    """(rank, world size, local rank) from RANK, WORLD_SIZE and LOCAL_RANK; (0, 1, 0) if none is set.
 
     Raises:
         UserError: they are incomplete, not numbers, or contradict each other.

@@ -60,7 +60,7 @@ def translating_precision(asked: str | None, trained_with: str, device: torch.de
 
 
 def agreed_precision(asked: str, world: World) -> Precision:
-    """Like `resolve_precision`, but the same on all ranks: `auto` is fp32 if it is on any of them.
+    """Like `resolve_precision`, but the same on all ranks: `auto` is fp32 if it is on any rank.
 
     Raises:
         UserError: see there.
@@ -70,7 +70,7 @@ def agreed_precision(asked: str, world: World) -> Precision:
 
 
 def agreed_kernels(asked: Kernels, precision: Precision, world: World) -> Kernels:
-    """Like `working_kernels`, but the same on all ranks: plain if those for GPUs fail on any of them."""
+    """Like `working_kernels`, but the same on all ranks: plain if those for GPUs fail on any rank."""
     own = working_kernels(asked, world.device, DTYPES[precision])
     return "plain" if "plain" in world.gather(own) else own
 

@@ -60,7 +60,7 @@ def tune_process() -> None:
 
 
 def keep_compiled_code() -> None:
-    """Keep compiled code where nobody else can write: of itself, torch keeps and loads it in a folder in /tmp."""
+    """Keep compiled code where no other user can write: by default torch keeps and loads it in a folder in /tmp."""
     for variable, name in (("TORCHINDUCTOR_CACHE_DIR", "torchinductor"), ("TRITON_CACHE_DIR", "triton")):
         if not os.environ.get(variable):
             try:

@@ -58,7 +58,7 @@ class BackgroundWriter:
             return
         self._num_dropped += 1
         if self._num_dropped == 1:
-            said = "%s is too slow: records are dropped while %d are queued; training goes on"
+            said = "%s is too slow: records are dropped while %d are queued; training continues"
             log.warning(said, self._name, MAX_QUEUED)
 
     def end(self, last: Action) -> None:
@@ -72,7 +72,7 @@ class BackgroundWriter:
         if self._thread.is_alive():
             self._is_over = True
             abandon_at_exit(self._name)
-            log.warning("%s did not finish in time and is abandoned; training goes on", self._name)
+            log.warning("%s did not finish in time and is abandoned; training continues", self._name)
         if self._num_dropped:
             log.warning("%s: %d records were dropped", self._name, self._num_dropped)
 
@@ -83,7 +83,7 @@ class BackgroundWriter:
                     action(writer)
         except (Exception, SystemExit) as error:
             if not self._is_over:
-                log.warning("%s failed and is dropped; training goes on: %s", self._name, describe_error(error))
+                log.warning("%s failed and is dropped; training continues: %s", self._name, describe_error(error))
             self._is_over = True
 
 

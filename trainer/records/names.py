@@ -71,7 +71,7 @@ def start_name(folder: Path, resume_step: int) -> str:
 
 
 def samples_table(samples: Samples) -> str:
-    """Sources beside references and translations."""
+    """Sources with references and translations."""
     return html_table([("source", "reference", "translation"), *samples])
 
 

@@ -105,7 +105,7 @@ def stacks_name(rank: int, activity: str, step: int, minutes: float) -> str:
 def stuck_in(folder: Path) -> Iterator[tuple[Path, Failure]]:
     """The files of ranks of this machine that have exceeded a limit, with what is to be said of each.
 
-    Those that wait for a rank that hangs hang too. Who does not wait has failed since its activity began, so that it
+    Ranks that wait for a hung one hang too. A rank that does not wait has failed since its activity began, so that it
     comes first.
     """
     for path in sorted(folder.glob(f"*{STACKS}")):
@@ -152,7 +152,7 @@ def newest_cause(folder: Path) -> Failure | None:
 
 
 class TrainingError(Exception):
-    """Training cannot go on: gradients stay non-finite, replicas differ, memory runs out, or saving keeps failing."""
+    """Training cannot continue: gradients stay non-finite, memory runs out, or saving keeps failing."""
 
 
 def says_all(error: BaseException) -> bool:

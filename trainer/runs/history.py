@@ -28,7 +28,7 @@ def read_ranges(tree: Iterable[Iterable[int]]) -> list[SkippedRange]:
 
 
 class History:
-    """Writes history.jsonl. A full disk does not end the run: checkpoints stand in for lines that are missing."""
+    """Writes history.jsonl. A full disk does not end the run: checkpoints have what missing lines would say."""
 
     def __init__(self, run: Path, *, resume_step: int) -> None:
         """Remove the lines of later steps.

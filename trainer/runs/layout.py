@@ -4,7 +4,7 @@
     status.json                  what the run is doing
     ledger.json                  where the time went
     metrics.jsonl                figures, one line each
-    report.md, report.svg        what came of it: settings, scores, translations; and its curves
+    report.md, report.svg        the results: settings, scores, translations; and the curves
     history.jsonl                settings of every start, data position at every start and save
     run.lock, launch.lock        held by the job that writes the run
     STOP                         a request to save and stop

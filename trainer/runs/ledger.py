@@ -82,7 +82,7 @@ class Ledger:
 
     def figures(self) -> dict[str, float]:
         """Seconds of every kind as `setup_seconds` and so on, their sum as `wall_seconds`, and the `goodput`: the
-        fraction of them that was productive. `restarts`: how often the run was started again.
+        fraction that was productive. `restarts`: how often the run was started again.
         """
         return _figures(self._tree)
 
@@ -92,7 +92,7 @@ class Ledger:
             write_text(self._path, json.dumps({**self._tree, "time": self._clock()}) + "\n")
         except OSError as error:
             if not self._is_warned:
-                log.warning("%s cannot be written, training goes on: %s", self._path, error)
+                log.warning("%s cannot be written; training continues: %s", self._path, error)
             self._is_warned = True
 
 

@@ -74,7 +74,7 @@ class LineFile:
     def write(self, line: str) -> None:
         """Append a line, or warn that it cannot be written yet."""
         self._left += line.encode() + b"\n"
-        self._write("it is written once that is possible; training goes on")
+        self._write("it is written once that is possible; training continues")
 
     def close(self) -> None:
         """Close the file, after a last attempt to write what is left; a warning says what is lost."""

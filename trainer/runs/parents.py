@@ -1,4 +1,4 @@
-"""Parents: `--from RUN[@step]` begins a run from another's checkpoint, and `--cooldown N` goes on from it.
+"""Parents: `--from RUN[@step]` begins a run from another's checkpoint, and `--cooldown N` continues from it.
 
 `--from` takes the weights; `--from RUN@step:all`, for which `--cooldown` stands, takes moments and place in the data
 too. A run's checkpoints name its parent in their manifests; before the first, the same command begins again. Imports no
@@ -35,7 +35,7 @@ PARENT = "parent"
 SETS = ("schedule", "schedule.kind", "optimizer.lr", "training.max_updates")
 """Keys that `--cooldown` sets, and the user may not."""
 ALL = "all"
-"""What a run takes of its parent's checkpoint that goes on with it."""
+"""What a run takes from its parent's checkpoint when it continues it."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -73,7 +73,7 @@ class Named:
         return cls(text=text, run=folder, step=number, takes_all=takes_all, option=option)
 
     def candidates(self) -> list[Path]:
-        """The checkpoints that it may stand for, newest first; they are not verified.
+        """The checkpoints that it may mean, newest first; they are not verified.
 
         Raises:
             UserError: there is none.
@@ -167,7 +167,7 @@ def check_beginning(run: Path, text: str | None, *, fresh: bool, reset: str | No
         UserError: one of these does not hold.
     """
     if text is not None and reset:
-        raise UserError(f"{OPTION}: with --reset, which goes on in place; give one of them")
+        raise UserError(f"{OPTION}: with --reset, which resumes in place; give one of them")
     if reset and not list_steps(run / CHECKPOINTS):
         raise UserError(
             f"--reset: {run} has no checkpoint to take the weights from; give the name and output of the run "
@@ -195,7 +195,7 @@ def check_same(parent: Parent | None, named: Named, run: Path) -> None:
     Raises:
         UserError: it is another.
     """
-    on = "leave --from out to go on with it, or begin anew by --fresh or under another name (name=...)"
+    on = "leave --from out to resume it, or begin anew by --fresh or under another name (name=...)"
     if parent is None:
         raise UserError(f"{OPTION}: {named.text}, and {run} has checkpoints and began from no other run; {on}")
     found = hash_of(checkpoint_folder(named.run, parent.step))
@@ -210,7 +210,7 @@ def _is_same_place(one: Path, other: Path) -> bool:
 
 
 def with_cooldown(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a command that trains, with `--cooldown` replaced by the settings that it stands for.
+    """The arguments of a command that trains, with `--cooldown` replaced by its settings.
 
     Args:
         arguments: of the command, by name.
@@ -260,7 +260,7 @@ def _beginning(run: Path, named: Named, *, fresh: bool) -> tuple[int, float, int
         raise UserError(f"{COOLDOWN}: {checkpoint} cannot be read: {error}; give another with --from") from error
     if not lr > 0:
         raise UserError(
-            f"{COOLDOWN}: {checkpoint} has no learning rate to go on from, as it has weights alone or is at the end of "
-            "a schedule; go on with a checkpoint of training before that"
+            f"{COOLDOWN}: {checkpoint} has no learning rate to continue from, as it has weights alone or is at the end "
+            "of a schedule; give a checkpoint from before that"
         )
     return step, lr, counted_from

@@ -1,6 +1,6 @@
 """A lock, so that only one job at a time writes a run's folder.
 
-The kernel holds it, and releases it when the process ends, in whatever way. The file says who holds it. A file system
+The kernel holds it, and releases it when the process ends, in whatever way. The file names the holder. A file system
 without locks lets everybody in.
 """
 
@@ -35,7 +35,7 @@ class RunLock:
         self._file: IO[bytes] | None = None
 
     def acquire(self, patience_seconds: float = 15.0) -> None:
-        """Take the lock, and write into it who holds it.
+        """Take the lock, and write the holder into it.
 
         Args:
             patience_seconds: how long to wait for a process that is about to end, such as after a restart.

@@ -73,7 +73,7 @@ class Status:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run was not meant to go on; after a scheduler's signal it is, after some time in the queue."""
+        """Whether the run was not meant to resume; after a scheduler's signal it does, after some time in the queue."""
         return self.state == "finished" or (self.state == "stopped" and self.stop_reason in BY_A_PERSON)
 
     @property

@@ -88,7 +88,7 @@ class InverseSqrt(Schedule):
 
 @component("schedule", "plateau")
 class OnPlateau(Schedule):
-    """The peak, lowered whenever a figure of the evaluations has not improved for some of them."""
+    """The peak, lowered whenever a figure has not improved for some evaluations."""
 
     follows_scores: ClassVar[bool] = True
     metric: str | None = None
@@ -113,7 +113,7 @@ class OnPlateau(Schedule):
         return 1.0
 
     def lowered(self, scores: Sequence[float]) -> int:
-        """How often the rate has been lowered; a score that is not finite is no improvement."""
+        """How often the rate has been lowered; a score that is not finite does not improve the figure."""
         best, waited, times = -math.inf, 0, 0
         for score in scores:
             if math.isfinite(score) and (best == -math.inf or score - best > self.min_delta):

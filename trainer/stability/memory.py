@@ -51,7 +51,7 @@ def settle_memory(
 
     Where they are too large, fewer lanes are merged, and a new run with `training.fit_memory` gets smaller budgets; a
     resumed one has those of its checkpoint. On a CPU only that one is tried with more than a token: there the system
-    ends who takes too much, unless a limit is set.
+    ends a process that takes too much, unless a limit is set.
 
     Args:
         config: the run's.
@@ -222,7 +222,7 @@ def advised(config: RunConfig, of: Of, kind: type[Exception]) -> Iterator[None]:
 
 
 def advice(error: BaseException, config: RunConfig, of: Of = "stream") -> str:
-    """The line for a user who is out of memory: the settings, their values and what to do.
+    """The line for a user whose run is out of memory: the settings, their values and what to do.
 
     Args:
         error: the error that was raised.

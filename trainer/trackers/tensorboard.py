@@ -17,7 +17,7 @@ HPARAMS = (
     "schedule.kind", "schedule.warmup_updates", "stream.micro_batches", "stream.target_tokens", "loss.label_smoothing",
     "training.max_updates", "seed",
 )  # fmt: skip
-"""The columns of the hyperparameter table; right of them stand the last losses and scores."""
+"""The columns of the hyperparameter table; the last losses and scores follow them."""
 CHARTS = {
     "learning": {
         "loss": ["train/loss$", "valid/loss$"],
@@ -33,7 +33,7 @@ CHARTS = {
         "utilisation, percent": ["x_machine/.*_utilization$"],
     },
 }
-"""The custom scalars beside the scores: by category and title, regular expressions that select tags."""
+"""The custom scalars besides the scores: by category and title, regular expressions that select tags."""
 
 
 @component("tracker", "tensorboard")
@@ -74,7 +74,7 @@ def _titles(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _hyperparameters(config: Mapping[str, Any]) -> tuple[dict[str, bool | float | str], dict[str, float]]:
-    """The values, and the tags of figures beside them."""
+    """The values, and the tags of the other figures."""
     leaves = flatten(config)
     known = {key: value for key in HPARAMS if isinstance(value := leaves.get(key), bool | int | float | str)}
     return known, dict.fromkeys(["train/loss", "valid/loss", *_titles(config)], 0.0)

@@ -27,7 +27,7 @@ def prepare(
     plugins: Sequence[str],
     check: bool,
 ) -> int:
-    """`zeromt prepare`: raw text -> tokenizer, shards and index; or one part of it, or the merge of all parts.
+    """`zeromt prepare`: raw text -> tokenizer, shards and index; or one part, or the merge of all parts.
 
     Raises:
         UserError: the configuration or the corpus is wrong.

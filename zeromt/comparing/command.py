@@ -1,4 +1,4 @@
-"""`zeromt compare`: runs beside one another, as one table or as JSON."""
+"""`zeromt compare`: several runs, as one table or as JSON."""
 
 import contextlib
 import dataclasses
@@ -28,7 +28,7 @@ from zeromt.translator.worker import Options
 SIGNIFICANT = 0.05
 """sacreBLEU's own threshold."""
 FEW = 50
-"""Below so many sentences the bootstrap's intervals hold the true score less often than they say."""
+"""With fewer sentences the bootstrap's intervals contain the true score less often than they say."""
 ELSEWHERE = ("name", "output")
 """Fields that only say where a run is."""
 MOST_CHARACTERS = 300
@@ -67,7 +67,7 @@ def compare_runs(
         as_json: print JSON.
 
     Raises:
-        UserError: a path is no run, a set cannot be read or is not there, or a metric cannot be computed.
+        UserError: a path is not a run, a set cannot be read or is not there, or a metric cannot be computed.
     """
     wanted = Wanted.of(metrics, tokenizer)
     if wanted.commands:
@@ -82,7 +82,7 @@ def compare_runs(
         shared, left = shared_sets(subjects, named)
         notes = [] if shared else ["nothing is scored: there is no set that every run has; --set names one"]
         if left:
-            notes.append(f"not every run has {', '.join(left)}; --set {left[0]} has all of them translate it")
+            notes.append(f"not every run has {', '.join(left)}; --set {left[0]} has all runs translate it")
         made = [_translations(one, [texts[n] for texts in shared]) for n, one in enumerate(subjects)]
         scored = []
         for place, (text, *_) in enumerate(shared):

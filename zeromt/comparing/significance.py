@@ -65,8 +65,8 @@ def _tested(
 ) -> list[dict[str, float | None]]:
     """The scores of every run, each tested against the first.
 
-    `mean` and `interval` (half of it, at 95 %) are the bootstrap's; `p` is that of such a difference from the first run
-    by chance.
+    `mean` and `interval` (its half width, at 95 %) are the bootstrap's; `p` is that of such a difference from the first
+    run by chance.
     """
     from sacrebleu.significance import PairedTest
 

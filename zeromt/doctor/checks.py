@@ -45,7 +45,7 @@ class Finding:
 
 
 def findings_of(subject: str, check: Callable[[], str]) -> Iterator[Finding]:
-    """The findings of a check, which describes what is there, or raises UserError: a fault for each line of it.
+    """The findings of a check, which describes what is there, or raises UserError: an error for each of its lines.
 
     The part of a line after the last semicolon says what to do.
     """

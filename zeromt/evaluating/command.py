@@ -37,7 +37,7 @@ def run(
         metrics: written as items of `evaluation.metrics` or `evaluation.queued`, in YAML; None: the run's own.
         tokenizer: for BLEU, one of sacreBLEU's, or `auto`, or the run's.
         source, reference: a file (plain, .gz or .zst), and files of as many lines with its references.
-        sets: instead, names of the run's sets, or others as items of `evaluation.sets`, in YAML; by default all of it.
+        sets: instead, names of the run's sets, or others as items of `evaluation.sets`, in YAML; by default all.
         output: a file for the translations of one set.
         how: fields of `zeromt.translator.worker.Options`.
 

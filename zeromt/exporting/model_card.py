@@ -1,7 +1,7 @@
 """README.md of an export: what the model is, where it comes from, and the licences of its data.
 
 The first lines are the metadata that model hubs read (Mitchell et al., 2019, propose such cards). A licence is not in
-them: it depends on the data, which only whoever publishes the model knows. The checkpoint may be a stranger's: its text
+them: it depends on the data, which only the model's publisher knows. The checkpoint may be a stranger's: its text
 is shown as it is, and is never markup.
 """
 
@@ -51,7 +51,7 @@ def _sources(recorded: Any) -> list[str]:
     try:
         entries = TypeAdapter(list[SourceEntry]).validate_json(json.dumps(recorded))
     except ValidationError:
-        return ["## Sources", "", "What the checkpoint has of them cannot be read.", ""]
+        return ["## Sources", "", "The checkpoint's list cannot be read.", ""]
     if not entries:
         return []
     rows: list[Sequence[str]] = [

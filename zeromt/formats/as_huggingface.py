@@ -1,4 +1,4 @@
-"""Export for Hugging Face Transformers, in the architecture of theirs that computes the same function.
+"""Export for Hugging Face Transformers, in the one of its architectures that computes the same function.
 
     post-norm: MarianMTModel          pre-norm: PegasusForConditionalGeneration, whose sinusoids are those of the paper,
                                       or BlenderbotForConditionalGeneration, which stores its positions as weights

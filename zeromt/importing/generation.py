@@ -49,7 +49,7 @@ def read_search(generation: Any, config: Any) -> tuple[SearchSection, list[str]]
 
 
 def _is_neutral(value: Any) -> bool:
-    """Whether a setting without a counterpart changes nothing, as all of them do at 0, 1 and nothing."""
+    """Whether a setting without a counterpart changes nothing, as all do at 0, at 1 and unset."""
     return value is not True and value in (0, 1, "", [], {})
 
 

@@ -310,7 +310,7 @@ def _languages(generation: Any, tokenizer: Any, *, has_languages: bool) -> tuple
     """Languages of source and translations, if the checkpoint names that of the translations.
 
     Raises:
-        UserError: a piece is forced that is no language.
+        UserError: a piece is forced that is not a language.
     """
     forced = generation.forced_bos_token_id
     source, target = (tokenizer.init_kwargs.get(name) for name in ("src_lang", "tgt_lang"))

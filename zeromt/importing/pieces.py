@@ -85,7 +85,7 @@ def read_vocabularies(folder: Path, theirs: Any, config: Any, *, sizes: tuple[in
 
 
 def language_of(piece: str) -> str | None:
-    """The language that a piece stands for."""
+    """The language that a piece names."""
     return next((match[1] for pattern in _CODES if (match := pattern.match(piece))), None)
 
 
@@ -158,5 +158,5 @@ def _read(folder: Path, name: str) -> bytes:
     except OSError as error:
         raise UserError(
             f"--huggingface: {folder / name} cannot be read: {error.strerror}; copy the SentencePiece models of the "
-            "original checkpoint beside the weights"
+            "original checkpoint, next to the weights"
         ) from error

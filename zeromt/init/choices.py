@@ -13,7 +13,7 @@ TAGS = [">>bt<<"]
 SPECIAL = 4
 """PAD, BOS, EOS and the unknown piece."""
 MANY_CHARACTERS = 1500
-"""Different characters in a sample from which on its text is no alphabet's."""
+"""With as many different characters in a sample, its script is not an alphabet."""
 PIECE = 15
 """Characters of a word that can surely become one piece."""
 

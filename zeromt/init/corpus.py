@@ -21,7 +21,7 @@ from data_pipeline.preparation.readers.lines import Tsv
 from data_pipeline.preparation.readers.tmx import Tmx
 
 LEAST_PAIRS, LEAST_SET, MOST_SET, PART_OF_SET = 40, 2, 1000, 20
-"""Pairs of a corpus, and of a held-out set, which has at most one of so many."""
+"""Pairs of a corpus, and of a held-out set, which has at most one pair in so many."""
 SAMPLE_PAIRS, CHUNK_PAIRS, LONGEST = 20_000, 16_384, 2000
 """Pairs that are looked at and may be held out, pairs read at a time, and characters of a side of the former."""
 SEED = 1
@@ -184,7 +184,7 @@ def look(corpus: Corpus) -> Found:
 
 
 def _unique(sample: Sequence[Pair], corpus: Corpus) -> list[Pair]:
-    """The pairs of a sample of which both sentences stand once in the corpus."""
+    """The pairs of a sample whose sentences both occur only once in the corpus."""
     uses: tuple[dict[str, int], dict[str, int]] = ({}, {})
     for pair in sample:
         for counts, line in zip(uses, pair, strict=True):

@@ -11,7 +11,7 @@ def add_init(parser: Parser) -> None:
         metavar="CORPUS",
         nargs="+",
         type=existing,
-        help="two files, the source's first, line N beside line N; or one TSV of two columns, or one TMX. They may be "
+        help="two files, the source's first, equally many lines; or one TSV of two columns, or one TMX. They may be "
         "compressed",
     )
     parser.add_argument(
@@ -20,7 +20,7 @@ def add_init(parser: Parser) -> None:
         metavar="FILE",
         type=new_path,
         required=True,
-        help="the configuration to write, such as my.yaml; the held-out sets go beside it, into my-data",
+        help="the configuration to write, such as my.yaml; the held-out sets go next to it, into my-data",
     )
     for side in ("source", "target"):
         parser.add_argument(

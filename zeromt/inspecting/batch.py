@@ -150,7 +150,7 @@ def check_digest(update: FoundUpdate, recorded: Line | None) -> None:
     """
     if recorded is not None and recorded["pairs_digest"] != wrap(update.counts.pairs_digest):
         raise UserError(
-            f"UPDATE: {update.step:,}: its pairs cannot be found again: {METRICS_FILE} has another digest of them; the "
+            f"UPDATE: {update.step:,}: its pairs cannot be found again: {METRICS_FILE} has another digest; the "
             "run was made by another version of zeromt, or its configuration was changed by hand"
         )
 
@@ -159,7 +159,7 @@ def _head(update: FoundUpdate, run: Path, recorded: Line | None) -> list[str]:
     counts = update.counts
     checked = f"equal to that of {METRICS_FILE}" if recorded else "not compared: it has no line of its own in the log"
     return [
-        f"# update {update.step} of {visible(str(run))}: epoch {update.epoch}, update {update.number} of it"
+        f"# update {update.step} of {visible(str(run))}: update {update.number} of epoch {update.epoch}"
         + ("" if update.phase is None else f", phase {visible(update.phase)}"),
         f"# {counts.pairs} pairs, {counts.source_tokens} source and {counts.target_tokens} target tokens in "
         f"{counts.micro_batches} micro-batches; found from step {update.found_from}",

@@ -30,7 +30,7 @@ def report(*, run: str) -> int:
     """Write `report.md` in the folder of a run, and say where it is.
 
     Raises:
-        UserError: it is no run, or the report cannot be written.
+        UserError: it is not a run, or the report cannot be written.
     """
     from trainer.report import write
 
@@ -59,7 +59,7 @@ def _look(path: str) -> int:
 
 
 def inspect_checkpoint(folder: Path) -> tuple[list[str], bool]:
-    """Describe a checkpoint; every file of it is verified."""
+    """Describe a checkpoint, and verify each of its files."""
     try:
         checkpoint = read_checkpoint(folder)
     except CheckpointError as error:
@@ -114,7 +114,7 @@ def _saved_by(manifest: Mapping[str, Any]) -> str:
 
 
 def inspect_run(folder: Path) -> tuple[list[str], bool]:
-    """Describe a run: its parent and its checkpoints, of which every file is verified."""
+    """Describe a run: its parent and its checkpoints, with every file verified."""
     lines, is_whole = [f"run {folder}", *_parent_line(parent_of_run(folder))], True
     for path in list_steps(folder / CHECKPOINTS):
         try:

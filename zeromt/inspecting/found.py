@@ -133,7 +133,7 @@ def _parsed(config: str, run: Path) -> RunConfig:
 
 
 def checkpoint_before(run: Path, step: int) -> Checkpoint:
-    """The newest whole checkpoint before an update, every byte of it verified.
+    """The newest whole checkpoint before an update, with every byte verified.
 
     Raises:
         UserError: there is none.

@@ -63,7 +63,7 @@ class Driver:
         self._profiles = {name: _profile(self._options[name]) for name, _ in steps} if place.kind == "slurm" else {}
 
     def check(self) -> None:
-        """Refuse settings that are wrong, and paths that are no inputs, before the first step runs.
+        """Refuse wrong settings, and paths that are not inputs, before the first step runs.
 
         Raises:
             UserError: naming the step and the field.
@@ -120,12 +120,12 @@ class Driver:
                     name = running.pop(future)
                     self._end(name, planned.pop(name).record, future.result())
         if self._supervisor.was_stopped:
-            note(f"stopped; `zeromt pipeline {self._pipeline.file}` goes on from here")
+            note(f"stopped; `zeromt pipeline {self._pipeline.file}` continues from here")
             return STOPPED
         return self._code
 
     def _wait_for_left(self, name: str, decision: Decision) -> None:
-        """Wait until what an earlier driver began here has ended; refuse to write beside a job of another key."""
+        """Wait until what an earlier driver began here has ended; refuse to write while a job of another key does."""
         lock = self._pipeline.record(name, "lock")
         with disk_errors("output", lock.parent), inside.opened(lock, "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -143,7 +143,7 @@ class Driver:
             inside.write_text(file, yaml.safe_dump(self._pipeline.config(name), sort_keys=False, allow_unicode=True))
 
     def _begin(self, name: str, decision: Decision) -> None:
-        """Note that a step begins, once what was made of something else is out of its way."""
+        """Note that a step begins, after what was made of something else is out of its way."""
         record, result = decision.record, self._pipeline.folder / name
         with disk_errors("output", result.parent):
             if not record.begun and result.exists():
@@ -202,7 +202,7 @@ class Driver:
         is_lost = code == 0 and not result.exists()
         record.code = 1 if code < 0 or is_lost else code
         if self._supervisor.was_stopped and code == STOPPED:
-            record.code = None  # as if it had been killed: it goes on
+            record.code = None  # as if it had been killed: it resumes
         elif record.code == 0:
             say(f"{name}: done")
         else:
@@ -213,7 +213,7 @@ class Driver:
             lines = inside.read_text(log, errors="replace", most=None).splitlines()
             for line in [line for line in lines if line.strip()][-_LINES_OF_LOG:]:
                 note(f"{name} | {line}")
-            note(f"once that is put right, `zeromt pipeline {self._pipeline.file}` goes on from there")
+            note(f"once that is put right, `zeromt pipeline {self._pipeline.file}` continues from there")
         record.write(self._pipeline.record(name, "json"))
 
 

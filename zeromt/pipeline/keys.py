@@ -1,4 +1,4 @@
-"""What decides a step's result, what is known of it, and why it would be made again.
+"""What decides a step's result, what is recorded, and why it would be made again.
 
 A step's key is of its words and settings, the content of its inputs and the keys of the steps that it needs: words
 count with their references, so that a moved folder changes nothing, and where and by how many processes a step runs
@@ -70,7 +70,7 @@ class Decision(NamedTuple):
     runs: bool
     why: str
     record: Record
-    """Of a run from now on: what was begun with the same key goes on."""
+    """Of a run from now on: what was begun with the same key resumes."""
 
 
 def plan(pipeline: Pipeline) -> dict[str, Decision]:

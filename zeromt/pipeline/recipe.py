@@ -24,7 +24,7 @@ from configs.reading.layers import Layers
 from configs.reading.shipped import find_yaml
 
 RECORDS = ".pipeline"
-"""The folder of records, beside the results."""
+"""The folder of records, next to the results."""
 _OWN = ("output", "folder", "config")
 _NAME = r"[A-Za-z][A-Za-z0-9_-]*"
 _REFERENCE = re.compile(rf"\{{\{{|\}}\}}|\{{({_NAME})\}}")
@@ -52,7 +52,7 @@ class StepSection:
     config: dict[str, Any] = field(default_factory=dict)
     """Written to a YAML file, whose name `{config}` is."""
     use: str | None = None
-    """A path in place of a command: the result is there already."""
+    """A path instead of a command: the result is there already."""
     stdout: str | None = None
     """The file that gets what the command prints; null: the log."""
     parts: Positive | None = None
@@ -155,7 +155,7 @@ class Pipeline:
         return self.folder / RECORDS / f"{step}.{ending}"
 
     def filled(self, text: str, step: str) -> str:
-        """A text with paths in place of references."""
+        """A text with its references replaced by paths."""
         own = {"output": self.folder / step, "folder": self.folder, "config": self.record(step, "yaml")}
 
         def path(found: "re.Match[str]") -> str:

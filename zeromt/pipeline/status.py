@@ -1,4 +1,4 @@
-"""`zeromt status PIPELINE`: what each step is doing, from the records beside the results."""
+"""`zeromt status PIPELINE`: what each step is doing, from the records next to the results."""
 
 import contextlib
 import fcntl

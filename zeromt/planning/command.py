@@ -29,7 +29,7 @@ PCIE_BANDWIDTH, HOST_BANDWIDTH = 25e9, 20e9
 ADAM_BYTES = 28
 """Bytes that AdamW reads and writes for an element: it reads four tensors in fp32 and writes three."""
 FASTER = 1.1
-"""A stage is chosen over a lower one only if it is so many times as fast."""
+"""A stage is chosen over a lower one only if it is faster by this factor."""
 GIB = 1 << 30
 
 
@@ -157,7 +157,7 @@ class Planner:
         raise UserError(
             f"--gpu-memory: {memory / 1e9:g}GB ({max(usable_memory(memory), 0) / 1e9:.3g}GB for tensors) is too small "
             f"for micro-batches of {self.config.stream.target_tokens} tokens at any ZeRO stage on "
-            f"{self.cluster.num_gpus} GPUs; lower stream.target_tokens, or use larger GPUs, more of them, or a smaller "
+            f"{self.cluster.num_gpus} GPUs; lower stream.target_tokens, or use larger or more GPUs, or a smaller "
             "model"
         )
 
@@ -198,10 +198,10 @@ class Planner:
                 f"{cluster.num_gpus - stream.micro_batches} GPUs idle: an update has {stream.micro_batches} "
                 "micro-batches; set stream.micro_batches to a multiple of the number of GPUs, with smaller budgets"
             )
-        yield f"sentences of {shape.source} source and {shape.target} target tokens, {PADDING:.0%} of them padding"
+        yield f"sentences of {shape.source} source and {shape.target} target tokens, {PADDING:.0%} of it padding"
         yield (
             f"an MFU of {cluster.mfu:g} (--mfu) of {GPUS[cluster.gpu].tflops(self.precision):g} TFLOP/s; at least "
-            f"{1000 * HOST_SECONDS:g} ms of the host a layer in each of {self.passes} passes, as beside one H100"
+            f"{1000 * HOST_SECONDS:g} ms of the host per layer in each of {self.passes} passes, as measured with one H100"
         )
         yield f"rings of {cluster.bandwidth / 1e9:g} GB/s; without evaluations, saves, failures and waiting for data"
         yield "fused attention; 1 GiB outside torch's allocator and 5 % of the rest stay free"

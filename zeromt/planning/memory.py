@@ -118,7 +118,7 @@ class MemoryModel:
         is_late = stage == 0 or (stage == 1 and is_half)
         if stage == 0:
             buckets = FLOAT * trained if world_size > 1 else 0
-        elif is_late:  # a micro-batch's gradients, and a flat copy of some of them that is added to the sums
+        elif is_late:  # a micro-batch's gradients, and a flat copy of some that is added to the sums
             buckets = element * (trained + sent)
         elif stage == 3:  # a buffer in which gradients are sent, and those that wait for it
             buckets = FLOAT * (STAGE_3_BUCKET_ELEMENTS + 2 * sent)

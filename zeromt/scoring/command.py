@@ -1,8 +1,8 @@
-"""`zeromt score`: the pairs of a dataset, judged by models; the numbers become scores beside its shards.
+"""`zeromt score`: the pairs of a dataset, judged by models; the numbers become scores next to its shards.
 
 Log-probabilities are per token, EOS included, so that long pairs are not worse than short ones. Of models of both
 directions the dual conditional cross-entropy (Junczys-Dowmunt, 2018, equation 1) is a number between 0 and 1: pairs of
-which either direction is improbable are low, and those of which the directions disagree.
+which either direction is improbable are low, and those whose directions disagree.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def run(
     jsonl: str | None,
     **how: Any,
 ) -> int:
-    """Score a dataset, or a part of it, or write the scores of all parts.
+    """Score a dataset or one part, or write the scores of all parts.
 
     What is scored lies in `DATASET.scoring/NAME` until then.
 
@@ -63,7 +63,7 @@ def run(
         UserError: a run is of another direction, or the scores were begun with something else.
     """
     if part is not None and jsonl is not None:
-        raise UserError("--jsonl: given with --part, of which each has some scores; give it to --merge")
+        raise UserError("--jsonl: given with --part, which computes only some of the scores; give it to --merge")
     data = Dataset.load(dataset)
     root = data.folder.with_name(f"{data.folder.name}.scoring")
     stores: dict[str, Store] = {}

@@ -52,7 +52,7 @@ def run(
 
     Args:
         run: see `Options`.
-        sentences: in place of lines.
+        sentences: instead of lines.
         input, output: files; None for standard input and output.
         part, merge, chunk_lines, choose, to, replace: see `zeromt.translating.corpus.run`.
         n_best: translations of a line to write.
@@ -117,7 +117,7 @@ def _check_sentences(sentences: Sequence[str], others: Mapping[str, object]) -> 
 
 
 def _apart(option: str, value: object, others: Mapping[str, object]) -> None:
-    """Refuse an option beside others that it does not go with."""
+    """Refuse an option together with others that exclude it."""
     for other, is_given in others.items():
         if value and is_given:
             raise UserError(f"{option}: given with {other}; give one of them")

@@ -1,7 +1,7 @@
 """`zeromt translate --part I/N` and `--merge`: a corpus in parts, on any number of machines.
 
-A chunk is so many lines of the input, so that the same bytes are made by any number of parts. Killed at any moment, a
-part goes on with the chunks that are missing.
+A chunk is a fixed number of lines, so that any number of parts makes the same bytes. Killed at any moment, a
+part resumes with the chunks that are missing.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ def run(
         input: files.
         output: the folder.
         chunk_lines: lines of a chunk.
-        choose: candidates of a line that the merge writes: `best`, `all` or so many.
+        choose: candidates of a line that the merge writes: `best`, `all` or a number.
         replace: what was begun with other material is renamed, and begun anew.
         to: the merge's file of translations; by default `translations.txt` in the folder.
 
@@ -136,7 +136,7 @@ def _record(text: str, found: Sequence[Translation]) -> Record:
 
 
 def _merge(store: Store, files: Sequence[Path], size: int, outputs: Sequence[Path], most: int | None) -> None:
-    """Write the translations of all chunks, and beside them as many lines of sources and of scores.
+    """Write the translations of all chunks, and files with as many lines of sources and of scores.
 
     A line without a translation is there with a blank one, and without a score.
     """
@@ -158,7 +158,7 @@ def _merge(store: Store, files: Sequence[Path], size: int, outputs: Sequence[Pat
                     for file, line in zip(opened, (found, text, score), strict=True):
                         file.write(f"{line}\n".encode())
             bar.advance(len(texts))
-        outputs[0].unlink(missing_ok=True)  # of an earlier merge; it comes last, when the others are beside it
+        outputs[0].unlink(missing_ok=True)  # of an earlier merge; it comes last, after the others
     said = [f"{outputs[0]}: {lines:,} lines of the input"]
     if blank:
         said.append(f"{blank:,} of them blank")

@@ -35,7 +35,7 @@ def read_chunks(
         stack: closes streams.
         input: a file; None for standard input.
         has_targets: behind a tab on each line stands its translation.
-        sentences: in place of the input.
+        sentences: instead of the input.
 
     Raises:
         UserError: a file cannot be read, is not UTF-8, or has other lines.

@@ -45,7 +45,7 @@ def add_translate(parser: Parser) -> None:
     parser.add_argument(
         "--mbr",
         choices=("chrf", "bleu"),
-        help="of --candidates, take the one most like all of them: minimum Bayes risk by sentence chrF or BLEU",
+        help="of --candidates, take the one most like all the others: minimum Bayes risk by sentence chrF or BLEU",
     )
     add_setting(
         parser, "--batch-tokens", "N", whole(1, 2**31), "maximum of padded source tokens times the beam in a batch"
@@ -94,7 +94,7 @@ def _add_corpus(parser: Parser) -> None:
         metavar="FILE",
         type=new_file,
         help="with --merge: where the translations go (default: translations.txt in -o); NAME.source.txt and "
-        "NAME.scores.txt lie beside it",
+        "NAME.scores.txt lie next to it",
     )
     add_replace(parser, "a folder of another input or other settings")
 

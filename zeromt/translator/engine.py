@@ -186,7 +186,7 @@ class Engine:
             tell(f"zeromt: {line}")
 
     def _parts(self, line: str, how: How) -> list[str]:
-        """The texts to translate in place of a line."""
+        """The texts to translate instead of a line."""
         if not (self._splits or self.options.paragraphs):
             return [line]
 

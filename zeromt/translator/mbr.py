@@ -25,7 +25,7 @@ Counts = npt.NDArray[np.int64]
 
 
 def expected_utilities(texts: Sequence[str], utility: Utility) -> list[float]:
-    """The mean utility of each text with all of them as references, itself included.
+    """The mean utility of each text with all texts, itself included, as references.
 
     Args:
         texts: candidates; one that is there twice counts twice as a reference.

@@ -13,7 +13,7 @@ _WITHOUT_SPACES = ("。", "！", "？", "｡")
 
 
 def parts_of(line: str, tag: str, fits: Callable[[str], bool], *, paragraphs: bool) -> list[str]:
-    """The texts to translate in place of a line; none if one of its sentences alone does not fit.
+    """The texts to translate instead of a line; none if one of its sentences alone does not fit.
 
     Args:
         line: of the source.

@@ -80,7 +80,7 @@ class Store:
         """Write a chunk, to the disk.
 
         Raises:
-            UserError: the disk is full, or another error of it.
+            UserError: the disk is full, or has another error.
         """
         text = "".join(f"{json.dumps(item, ensure_ascii=False)}\n" for item in items)
         packed = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(text.encode())

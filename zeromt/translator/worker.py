@@ -1,4 +1,4 @@
-"""What is to be translated and how, and one process's work of it: its part of the batches of each chunk of lines."""
+"""What is to be translated and how, and one process's share: its part of the batches of each chunk of lines."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

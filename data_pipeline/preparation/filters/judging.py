@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 @component("filter", "command")
 class CommandFilter(JudgingFilter):
-    """A program that keeps, drops or changes pairs: see docs/data.md. One runs beside each encoding process."""
+    """A program that keeps, drops or changes pairs: see docs/data.md. One runs for each encoding process."""
 
     decides_nothing: ClassVar[frozenset[str]] = frozenset({"batch", "seconds"})
     command: Annotated[list[str], Field(min_length=1)]

@@ -1,4 +1,4 @@
-"""Formats in which a line is a pair, or one side of it: parallel text, TSV and JSON lines."""
+"""Formats in which a line is a pair or one of its sides: parallel text, TSV and JSON lines."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ from data_pipeline.preparation.lines import (
 
 @component("reader", "text")
 class Text(LineFormat):
-    """Two files, `source` and `target`: line N of one beside line N of the other."""
+    """Two files, `source` and `target`: line N of one belongs to line N of the other."""
 
     @override
     def open(self, files: RawFiles) -> Split:

@@ -58,7 +58,7 @@ class Table(Reader):
 
 
 def _files_in(path: Path) -> list[Path]:
-    """The file, or those of a folder, by the note that `datasets` writes of them."""
+    """The file, or those of a folder, by the list that `datasets` writes."""
     if not path.is_dir():
         return [path]
     if (path / "dataset_dict.json").exists():
@@ -107,7 +107,7 @@ def _of_parquet(parquet: Any, path: Path, file: Any, names: list[str]) -> Iterat
 
 
 def _longest(column: Any) -> int:
-    """Characters of the longest text that rows of a column may repeat: with its first row come all of them."""
+    """Characters of the longest text that rows of a column may repeat: with its first row all are read."""
     if hasattr(column, "dictionary"):
         return max((len(str(value)) for value in column.dictionary), default=0)
     return max(map(_longest, column.flatten()), default=0) if hasattr(column, "field") else 0

@@ -23,7 +23,7 @@ Unit = tuple[list[tuple[str, str]], dict[str, str]]
 NO_XML = LeftOut("units that are no XML")
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 PLACEHOLDER = "\ufffc"
-"""What stands for a `ph`: Unicode's character for an object that is no text."""
+"""What replaces a `ph`: Unicode's character for an object that is not text."""
 _BETWEEN_WORDS = re.compile(rf"(?<=\w){PLACEHOLDER}+(?=\w)")
 _LINE_END = re.compile(r"[ \t]*[\r\n]\s*")
 _BEGIN = re.compile(r"<tu(?=[\s>])")
@@ -76,12 +76,12 @@ def _places(language: str, codes: tuple[str, ...]) -> list[int]:
 
 
 def read_units(path: Path) -> Iterator[Unit | None]:
-    """The units of a file with their translations, in constant memory; None for one that is no XML.
+    """The units of a file with their translations, in constant memory; None for one that is not XML.
 
     Each unit is parsed by itself, so that a bad character spoils no other, and knows no entities of the file's own.
 
     Raises:
-        UserError: during reading, if the file is cut short, defines entities, or is no TMX.
+        UserError: during reading, if the file is cut short, defines entities, or is not TMX.
     """
     rest, is_first = "", True
     for text in _decoded(path):
@@ -99,7 +99,7 @@ def read_units(path: Path) -> Iterator[Unit | None]:
 
 
 def _decoded(path: Path) -> Iterator[str]:
-    """The text of a file, in the encoding that its beginning names; U+FFFD in place of what is not in it."""
+    """The text of a file, in the encoding that its beginning names; U+FFFD for what is not in it."""
     blocks = unpacked_blocks(path)
     head = next(blocks, b"")
     named = _ENCODING.match(head)

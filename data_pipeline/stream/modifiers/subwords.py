@@ -16,7 +16,7 @@ from configs.components.data import Chance
 @component("modifier", "bpe_dropout")
 class BpeDropout(SubwordModifier):
     """BPE-dropout (Provilkov et al., 2020, algorithm 1): at each step of a word's merging each possible merge is
-    dropped with a probability. Unlike theirs, a word has 64 segmentations a run, of which one is drawn each time."""
+    dropped with a probability. Unlike theirs, a word has 64 segmentations a run, and one is drawn each time."""
 
     model_type: ClassVar[str] = "bpe"
     dropout: Chance = 0.1
@@ -41,7 +41,7 @@ class BpeDropout(SubwordModifier):
 @component("modifier", "unigram_sampling")
 class UnigramSampling(SubwordModifier):
     """Unigram sampling (Kudo, 2018): a segmentation x of a word with a probability in proportion to P(x) ** alpha, over
-    all segmentations (l is infinite). A word has 64 a run, of which one is drawn each time."""
+    all segmentations (l is infinite). A word has 64 a run, and one is drawn each time."""
 
     model_type: ClassVar[str] = "unigram"
     alpha: Annotated[float, Field(ge=0, le=10)] = 0.2
@@ -49,7 +49,7 @@ class UnigramSampling(SubwordModifier):
 
     @override
     def cut(self, word: str, scores: Mapping[str, float], draws: Draws) -> list[str]:
-        """Forward filtering, backward sampling; a character that is no piece ends the word's lattice."""
+        """Forward filtering, backward sampling; a character that is not a piece ends the word's lattice."""
         total = [0.0]  # logarithms, by place in the word
         arriving: list[list[float]] = [[]]
         for end in range(1, len(word) + 1):

@@ -47,7 +47,7 @@ def code_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def words(text: str) -> list[tuple[str, bool]]:
-    """The words between spaces, each with whether some of it is markup, a placeholder or an address."""
+    """The words between spaces, each with whether it contains markup, a placeholder or an address."""
     spans, flagged, start = list(code_spans(text)), [], 0
     for word in text.split(" "):
         end = start + len(word)
@@ -67,7 +67,7 @@ def around_code(text: str, change: Callable[[str], str]) -> str:
 
 @component("modifier", "upper_case")
 class UpperCase(TextModifier):
-    """Both sides in capitals, but for markup, placeholders and addresses."""
+    """Both sides in capitals, except markup, placeholders and addresses."""
 
     @override
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:

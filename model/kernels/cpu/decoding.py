@@ -99,7 +99,7 @@ def _pack(*layers: Layer) -> LinearFunction:
     """Packs a copy of the weights; returns the function of `_packed_linear`."""
     weights = [layer.weight.detach() for layer in layers]
     biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
-    assert len(biases) in (0, len(layers)), "biases in all of them or none"
+    assert len(biases) in (0, len(layers)), "biases in all or none"
     weight = weights[0] if len(weights) == 1 else torch.cat(weights)
     bias = torch.cat(biases) if biases else None
     if not prefers_onednn(weight.dtype):

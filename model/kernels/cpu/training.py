@@ -63,8 +63,8 @@ class CpuDropout(Dropout):
 def rounded(p: float) -> tuple[float, float]:
     """The threshold for `p`, and the fraction of bf16 bit patterns that are not above it: about `p`, never 0 or 1.
 
-    NaN patterns compare as false, so their elements are kept. Subnormal numbers are no thresholds, because some
-    processors flush them to 0, which would change the fraction.
+    NaN patterns compare as false, so their elements are kept. Subnormal numbers are not used as thresholds, because
+    some processors flush them to 0, which would change the fraction.
     """
     numbers = torch.arange(_PATTERNS, device="cpu").to(torch.int16).view(torch.bfloat16).float()
     numbers = numbers[~numbers.isnan()].sort().values

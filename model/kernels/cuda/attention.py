@@ -110,7 +110,7 @@ class Attends:
         return self.attention.forward(h, h if self.memory is None else self.memory, is_causal=self.is_causal)
 
     def inside(self) -> Whole | None:
-        """All of it for `sublayers.attention_and_norm`; None if that has no such attention."""
+        """The arguments for `sublayers.attention_and_norm`; None if that has no such attention."""
         attention = self.attention
         parts: Any = attention._modules
         current, head_width = attention.current, attention.head_width

@@ -27,7 +27,7 @@ Norm = nn.LayerNorm | nn.RMSNorm
 
 @dataclass(kw_only=True, slots=True)
 class Neighbours:
-    """What a residual module can be fused with. No module itself, so that torch registers none of them twice."""
+    """What a residual module can be fused with. Not a module itself, so that torch registers nothing twice."""
 
     norm: Norm | None
     """The norm behind it, if the operator computes it: of a PreNorm that of the next one, or the last of its stack."""
@@ -98,7 +98,7 @@ def _weights(relu: FeedForward) -> tuple[Tensor, Tensor | None, Tensor, Tensor |
 
 
 def neighbours_of(residual: Residual) -> Neighbours:
-    """Those that it has without a sub-layer: its own norm and dropout."""
+    """The parts that it has without a sub-layer: its own norm and dropout."""
     norm = None if isinstance(residual, PreNorm) else _fusible(residual.norm)
     return Neighbours(norm=norm, dropout=residual.dropout)
 

@@ -1,4 +1,4 @@
-"""The ways of attention within packed rows, and which of them a device has.
+"""The implementations of attention within packed rows, and which a device has.
 
 Shapes: N queries and M keys in R rows, H heads of width K.
 """
@@ -67,7 +67,7 @@ class Attending:
     scale: float
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-        """Output (N, H, K), and what `backward` needs beside it."""
+        """Output (N, H, K), and what else `backward` needs."""
         if self.way == "flash":
             out, log_sums, seed, unused, _ = torch.ops.aten._flash_attention_forward(
                 *(query, key, value, *self._rows(), 0.0, self.is_causal, False),
@@ -149,7 +149,7 @@ def _why_not_by_card(way: LayoutKind, capability: tuple[int, int], dtype: torch.
         precision = "" if least == _SINCE[way] else " in bf16"
         return f"it needs a GPU of compute capability {least[0]}.{least[1]} or newer{precision}"
     if way == "flash" and capability in _SMALL_SHARED_MEMORY and head_width in _WIDTHS_WITHOUT_BACKWARD:
-        return f"heads are {head_width} wide, for which this GPU has no backward pass of it"
+        return f"heads are {head_width} wide, for which this GPU has no backward pass"
     return ""
 
 

@@ -25,7 +25,9 @@ def test_crash_loop_ends_with_the_step_that_it_cannot_pass(launch: Launch, workp
     assert [line for line in err.splitlines() if "restart" in line] == [
         "zeromt: the ranks failed; restart 1 of 1 since step 30, from the newest checkpoint"
     ]
-    assert err.splitlines()[-2].startswith("zeromt: step 30 is saved: once the cause is fixed, the same command resumes it")
+    assert err.splitlines()[-2].startswith(
+        "zeromt: step 30 is saved: once the cause is fixed, the same command resumes it"
+    )
     assert err.splitlines()[-1] == "zeromt: no new checkpoint since step 30: the ranks failed 2 times; given up"
 
 

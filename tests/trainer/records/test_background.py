@@ -42,10 +42,10 @@ def test_those_that_hang_stall_nothing_and_lose_what_is_too_much(
         end_all(writers, lambda w: w.write(51))  # type: ignore[call-arg]
     go_on.set()
     assert caplog.messages == [
-        "Slow 0 is too slow: records are dropped while 5 are queued; training goes on",
-        "Slow 0 did not finish in time and is abandoned; training goes on",
+        "Slow 0 is too slow: records are dropped while 5 are queued; training continues",
+        "Slow 0 did not finish in time and is abandoned; training continues",
         "Slow 0: 44 records were dropped",
-        "Slow 1 did not finish in time and is abandoned; training goes on",
+        "Slow 1 did not finish in time and is abandoned; training continues",
     ]
     assert with_torch._abandoned == ["Slow 0", "Slow 1"], "the end of the process does not wait for them either"
     for writer in writers:
@@ -71,7 +71,7 @@ def test_one_that_raises_is_given_up_once(method: str, tmp_path: Path, caplog: p
     made = {"open": [], "close": ["event"] * 3}.get(method, [method])
     expected = ["open", *made] if method == "open" else ["open", *made, "close"]
     assert [name for name, *_ in writer.method_calls] == expected, "what was opened is closed, whatever it did"
-    assert caplog.messages == [f"Failing failed and is dropped; training goes on: ValueError: {method}"]
+    assert caplog.messages == [f"Failing failed and is dropped; training continues: ValueError: {method}"]
 
 
 @pytest.mark.parametrize(

@@ -64,5 +64,5 @@ def test_lines_wait_for_room_on_a_full_disk(
     lines.write("third")
     lines.close()
     full = f"{path}: No space left on device; free some space, or give another place; "
-    later = "it is written once that is possible; training goes on"
+    later = "it is written once that is possible; training continues"
     assert caplog.messages == [f"{full}{later}", f"{full}{later}", f"{full}its last lines are lost"]

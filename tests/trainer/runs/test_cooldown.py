@@ -70,7 +70,7 @@ def test_nothing_of_the_configurations_own_schedule_remains(place: Path, own: di
         (["--cooldown", "4"], "--cooldown: of which run? "),
         (["--cooldown", "4", "--from", PARENT, "optimizer.lr=1"], "optimizer.lr: --cooldown sets it"),
         (["--cooldown", "4", "--from", PARENT, "name=small"], "runs/small has checkpoints and began from no other"),
-        (["--cooldown", "4", "--from", "runs/mean"], "has no learning rate to go on from, as it has weights alone"),
+        (["--cooldown", "4", "--from", "runs/mean"], "has no learning rate to continue from, as it has weights alone"),
         (["--cooldown", "4", "--from", PARENT, "phases=[{name: a, schedule: {kind: constant}}]"], "phases.0.schedule"),
     ],
 )

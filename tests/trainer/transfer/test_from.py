@@ -95,7 +95,7 @@ def test_kills_and_restarts(place: Path, train: Train) -> None:
         (["--from", f"{PARENT}@7"], "has no checkpoint of step 7; it has 5, 10"),
         (["--from", "corpus"], "has no checkpoint yet"),
         (["--from", PARENT, "name=small"], "--from: runs/small is the run itself"),
-        (["--from", PARENT, "--reset", "data"], "--from: with --reset, which goes on in place"),
+        (["--from", PARENT, "--reset", "data"], "--from: with --reset, which resumes in place"),
     ],
 )
 def test_refused_before_anything_is_made(place: Path, train: Train, arguments: list[str], said: str) -> None:

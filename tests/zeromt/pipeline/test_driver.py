@@ -45,7 +45,7 @@ def test_a_failed_step_keeps_its_log_and_nothing_follows(folder: Path, run: Run)
     assert begun(failed) == ["upper", "head"]
     assert "error: step head failed with exit code 3" in failed.err
     assert "head | why\n" in failed.err
-    assert "`zeromt pipeline my.yaml` goes on from there" in failed.err
+    assert "`zeromt pipeline my.yaml` continues from there" in failed.err
     write(folder, STEPS)
     assert [line.partition(":")[0] for line in begun(run(folder))] == ["head", "both"]
     write(folder, {**STEPS, "both": {"run": "no-such-program"}})
@@ -89,7 +89,7 @@ def test_a_request_to_stop_and_a_second_driver(folder: Path, run: Run, start: St
     driver.process.send_signal(signal.SIGTERM)
     done = driver.finish()
     assert done.code == 75
-    assert "stopped; `zeromt pipeline my.yaml` goes on from here" in done.err
+    assert "stopped; `zeromt pipeline my.yaml` continues from here" in done.err
     write(folder, {"long": {"run": "touch {output}"}, "after": {"run": "cat {long}", "stdout": "{output}"}})
     assert [line.partition(":")[0] for line in begun(run(folder))] == ["long", "after"]
 

@@ -37,7 +37,7 @@ def test_jobs_outlive_the_driver(scheduler: Scheduler, drive: Callable[[], Comma
         driver.process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
         done = driver.finish()
         if not kill:
-            assert "stopped; `zeromt pipeline my.yaml` goes on from here" in done.err
+            assert "stopped; `zeromt pipeline my.yaml` continues from here" in done.err
             assert done.code == 75
             shown = call("status", "out/my", cwd=folder, **scheduler.variables).out
             assert re.search(r"^upper  sent.*, job 1$", shown, re.MULTILINE)

@@ -12,7 +12,7 @@ from trainer.ranks.precision import Precision
 BUCKET_ELEMENTS = 50_000_000
 """Elements of a reduction bucket; DeepSpeed's default, 500 million, would take a gigabyte before the first step."""
 EARLY_BUCKET_ELEMENTS = 25_000_000
-"""Elements of a bucket that is reduced in the backward pass: a few in a model, of which only the last comes late."""
+"""Elements of a bucket that is reduced in the backward pass. A model has a few buckets; only the last comes late."""
 
 
 REFUSED = {

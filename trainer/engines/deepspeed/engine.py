@@ -43,7 +43,7 @@ class DeepSpeedEngine:
     layout_kind: LayoutKind
     """Layout of the batches that it is to be given: the first possible until `settle_attention` says otherwise."""
     moments: Mapping[str, Mapping[str, tuple[int, ...]]]
-    """By each parameter's name: shapes of what the optimizer keeps of it, by their names; none where it is frozen."""
+    """By each parameter's name: shapes of the optimizer's states, by their names; none where it is frozen."""
     trained: Collection[str]
     """Names of the parameters that are trained. The others are frozen: they have no moments, and their average is
     themselves."""
@@ -201,7 +201,7 @@ class DeepSpeedEngine:
     def own_weights(self) -> Iterator[tuple[str, int, Tensor]]:
         """This rank's part of the fp32 weights, as it is updated: name, place of its first element, elements in a row.
 
-        All ranks' parts together are every weight once, but for what is frozen. Asked of one rank alone it sends
+        All ranks' parts together are every weight once, except frozen ones. Asked of one rank alone it sends
         nothing; never waits.
         """
         for name, parameter in self._model.named_parameters():

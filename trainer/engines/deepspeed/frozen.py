@@ -16,7 +16,7 @@ from trainer.ranks.precision import Precision
 
 
 class FrozenWeights:
-    """The fp32 weights of a model's frozen parameters; in half precision each rank has its part of them on the host."""
+    """The fp32 weights of a model's frozen parameters; in half precision each rank has its part on the host."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], precision: Precision, device: torch.device) -> None:
         """Turn gradients off, and take the weights.

@@ -87,9 +87,9 @@ def time_out_groups(timeout: timedelta) -> None:
 
 
 def reduce_in_backward(engine: Any, *, each: bool, in_place: bool) -> Reduction:
-    """Make stages 1 and 2 sum gradients by a `Reduction`, in place of DeepSpeed's own.
+    """Make stages 1 and 2 sum gradients by a `Reduction` instead of DeepSpeed's own.
 
-    `trainer.engines.deepspeed.stages` then makes the step: of flat sums, of which one norm shows NaN and infinities.
+    `trainer.engines.deepspeed.stages` then makes the step, from flat sums, whose norm shows NaN and infinities.
     DeepSpeed goes through gradients one by one: a ZeRO-1 update of base has 1,482 kernels and two waits of the host,
     without it 500 and none. And there every rank receives the sums of all partitions, after the backward pass.
 

@@ -1,8 +1,8 @@
 """Sums of gradients over the ranks at ZeRO stages 1 and 2: bucket by bucket, begun in the backward pass.
 
-A bucket is a parameter group of DeepSpeed's, of which each rank updates an equal part: one collective gives every rank
+A bucket is a parameter group of DeepSpeed's; each rank updates an equal part: one collective gives every rank
 the sums of its own part, and sends half of what an all-reduce sends. A bucket is sent as soon as the backward pass has
-the gradients of all its parameters, while the pass goes on; the device, not the host, waits for it before the norm.
+the gradients of all its parameters, while the pass continues; the device, not the host, waits for it before the norm.
 The order of the buckets is fixed at the start: a bucket that is complete waits for those before it, and what the pass
 leaves out (a parameter without a gradient counts as 0) follows after it. So ranks with other gradients, or without a
 micro-batch, send the same buckets in the same order.
@@ -119,7 +119,7 @@ class Reduction:
         self._sent.append((work, number, own, flat))
 
     def _receive(self, count: int) -> None:
-        """Let the device wait for so many buckets, and add what this rank owns of them to its sums."""
+        """Let the device wait for so many buckets, and add this rank's part of each to its sums."""
         for _ in range(count):
             work, number, own, _flat = self._sent.popleft()
             if work is not None:

@@ -119,7 +119,7 @@ class Stage:
         return safe_get_full_fp32_param(parameter).detach().to(torch.float32)  # type: ignore[no-any-return]
 
     def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor]:
-        """The fp32 elements of a parameter that this rank updates: the place of the first, and a view of them."""
+        """The fp32 elements of a parameter that this rank updates: the place of the first, and a view."""
         raise NotImplementedError
 
     def places(self, parameters: Sequence[Any]) -> dict[int, list[Place]]:
@@ -185,7 +185,7 @@ def decided_by(norm: Tensor, optimizer: Any, *, clip_norm: float, scale: float) 
 class Replicated(Stage):
     """Stage 0: every rank holds everything, as plain tensors; DeepSpeed's getters answer None there.
 
-    In half precision DeepSpeed sums gradients in it too; but for optimizers that work nowhere else, stage 1 runs then.
+    In half precision DeepSpeed sums gradients in it too; stage 1 runs then, except for optimizers that work at 0 alone.
     """
 
     def __init__(self, engine: Any, section: EngineSection, *others: Any) -> None:
@@ -217,7 +217,7 @@ class Replicated(Stage):
 
     @override
     def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor]:
-        """Every rank updates all: each has one part of it for its own."""
+        """Every rank updates all weights; one part of them counts as its own."""
         flat, ranks = self.master(parameter).detach().flatten(), dist.get_world_size()
         begin, end = (flat.numel() * rank // ranks for rank in (dist.get_rank(), dist.get_rank() + 1))
         return begin, flat[begin:end]
@@ -247,7 +247,7 @@ class Replicated(Stage):
 class Partitioned(Stage):
     """Stages 1 and 2: every rank holds the weights and its part of masters and moments (at 2, of gradients).
 
-    A group of parameters lies in one flat tensor, of which each rank's part is one flat master.
+    A group of parameters is one flat tensor, and each rank's part of it one flat master.
     """
 
     _reduction: Reduction | None = None
@@ -286,7 +286,7 @@ class Partitioned(Stage):
         if self._reduction is None:
             result = super().step(may_be_late=may_be_late)
             if self._is_offloaded and not result.applied:
-                self.optimizer.averaged_gradients.clear()  # to which DeepSpeed would go on adding (0.19.8)
+                self.optimizer.averaged_gradients.clear()  # else DeepSpeed would keep adding to them (0.19.8)
             return result
         sums = self._reduction.take()
         gradients = [torch.empty_like(one, device="cpu") for one in sums] if self._is_offloaded else sums

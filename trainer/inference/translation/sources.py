@@ -77,7 +77,7 @@ class SourceCounts:
                 "the tokenizer (<unk>): the text may be of another language or script than the model's"
             )
         for tag, lines in self.tags.most_common(3):
-            why = "has white space before it" if tag in tokenizer.tags else "is no tag of the model"
+            why = "has white space before it" if tag in tokenizer.tags else "is not a tag of the model"
             warnings.append(
                 f"{lines:,} source lines begin with {tag}, which {why} and is translated as text ({_known(tokenizer)})"
             )

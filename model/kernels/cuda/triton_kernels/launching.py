@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 ALIGNMENT = 16
-"""Bytes: kernels are compiled for tensors that begin at a multiple of it, or for any."""
+"""Bytes: kernels are compiled for tensors that begin at a multiple of this, or for any."""
 
 _compiled: dict[tuple[Any, ...], Any] = {}
 
@@ -29,7 +29,7 @@ def launch(
     Args:
         kernel: of `triton.jit`; its parameters are the tensors, the numbers and the constants, in this order.
         grid: number of programs.
-        tensors: on the current device, the first of them not None.
+        tensors: on the current device; the first is not None.
         numbers: integers and floats.
         constants: the `tl.constexpr`.
         variant: those of the numbers for which Triton may compile anew.

@@ -13,7 +13,7 @@ from model.kernels.cuda.triton_kernels.launching import launch
 from model.kernels.cuda.triton_kernels.residual_norm import block_of, warps_of
 
 ELEMENTS = 4096
-"""Elements of all rows that a multiprocessor works on at once, so that enough of them are on their way from memory: 8
+"""Elements of all rows that a multiprocessor works on at once, so that enough are on their way from memory: 8
 programs of width 512, 4 of 1,024. Sums are added in a fixed order, so one kind of GPU always gives the same result."""
 MOST_PROGRAMS = 16
 """Maximum for a multiprocessor: more are not alive at once."""

@@ -53,7 +53,7 @@ def test_faulty_files(tmp_path: Path, kind: str, fields: dict[str, Any], text: s
 def test_differing_line_counts_are_refused(tmp_path: Path, left: int, right: int, suffix: str) -> None:
     for name, count in (("a", left), ("b", right)):
         (tmp_path / f"{name}{suffix}").write_bytes(PACKERS[suffix](b"x\n" * count))
-    message = rf"a{suffix}: {left} lines beside {right} in .*b{suffix}; both must have as many$"
+    message = rf"a{suffix}: {left} lines, but {right} in .*b{suffix}; both must have equally many$"
     if 0 in (left, right):
         message = f"{'b' if left else 'a'}{suffix}: is empty"
     with pytest.raises(UserError, match=message):

@@ -46,7 +46,7 @@ def test_tags_that_are_text(tokenizer: Tokenizer) -> None:
     other.add(counts)
     said = "\n".join(other.warnings(tokenizer, 7))
     assert "3 lines are longer than model.max_positions=7" in said
-    assert "4 source lines begin with >>xyz<<, which is no tag of the model" in said
+    assert "4 source lines begin with >>xyz<<, which is not a tag of the model" in said
     assert "2 source lines begin with >>fra<<, which has white space before it" in said
     assert "(the model's tags, at the very start of a line: >>fra<<, >>deu<<)" in said
 
