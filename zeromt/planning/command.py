@@ -201,7 +201,7 @@ class Planner:
         yield f"sentences of {shape.source} source and {shape.target} target tokens, {PADDING:.0%} of it padding"
         yield (
             f"an MFU of {cluster.mfu:g} (--mfu) of {GPUS[cluster.gpu].tflops(self.precision):g} TFLOP/s; at least "
-            f"{1000 * HOST_SECONDS:g} ms of the host per layer in each of {self.passes} passes, as measured with one H100"
+            f"{1000 * HOST_SECONDS:g} ms of the host per layer in each of {self.passes} passes, as with one H100"
         )
         yield f"rings of {cluster.bandwidth / 1e9:g} GB/s; without evaluations, saves, failures and waiting for data"
         yield "fused attention; 1 GiB outside torch's allocator and 5 % of the rest stay free"
