@@ -17,7 +17,7 @@ from torch import Tensor
 from configs import ModelSection, SearchSection, UserError, preset_model
 from configs.components import kinds
 from configs.process.files import is_file
-from configs.process.files.inside import opened, read_json
+from configs.process.files.inside import opened, read_bytes, read_json
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from model import SpecialIds, Transformer, build_transformer
 from model.flops import Vocabularies as Sizes
@@ -122,9 +122,11 @@ def _load(transformers: Any, folder: Path) -> tuple[Any, Any]:
     """
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     with _reading(folder):
-        for path in folder.iterdir():  # no FIFO, and no JSON beyond bounds
+        for path in folder.iterdir():  # no FIFO, and no JSON or SentencePiece model beyond bounds
             if path.suffix == ".json":
                 read_json(path)
+            elif path.suffix in (".spm", ".model"):
+                read_bytes(path)
             elif is_file(path):
                 opened(path).close()
         config = transformers.AutoConfig.from_pretrained(folder, **options)

@@ -79,6 +79,7 @@ ROWS: list[tuple[str, Harm, str]] = [
     ("marian", tensors({"model.shared.weight": torch.ones(20, 16)}), "mismatched keys ('"),
     ("marian", tensors({POSITIONS: torch.ones(40, 16)}), f"{POSITIONS} holds other positions than sinusoids"),
     ("marian", lambda folder: (folder / "target.spm").unlink(), "cannot be loaded"),
+    ("marian", lambda folder: os.truncate(folder / "source.spm", 5 << 30), "has more than 268435456 bytes"),
     ("nllb", setting(TOKENIZER, "legacy_behaviour", True), "in Transformers and would be"),
     ("nllb", setting(TOKENIZER, "additional_special_tokens", ["<glossary>"]), "<glossary>"),
     ("nllb", lambda folder: (folder / "sentencepiece.bpe.model").unlink(), "sentencepiece.bpe.model cannot be read"),
