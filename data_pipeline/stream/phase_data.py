@@ -6,6 +6,7 @@ any number of ranks, and a weight up to 1 is exact in fp32, by which the device 
 
 import dataclasses
 import itertools
+import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from data_pipeline.order.stream_plan import StreamPlan
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.augment import make_augmenters, settings_number
 from data_pipeline.stream.batch import MicroBatch
+
+log = logging.getLogger(__name__)
 
 WEIGHT_ONE = 1 << 24
 """Weight 1 in units."""
@@ -195,10 +198,10 @@ def _check_sizes(dataset: Dataset, plan: StreamPlan, section: StreamSection) -> 
     needed, budget = padded[side == "target"], getattr(section, f"{side}_tokens")
     what = f"stream.{side}_tokens: pair {first} of {dataset.location} takes {needed} tokens, {needed} > {budget}"
     if section.on_oversized_pair == "error":
-        others = f" ({count} such pairs)" if count > 1 else ""
-        raise UserError(f"{what}{others}; allowed is {needed} or more, or stream.on_oversized_pair=drop")
+        raise UserError(f"{what} ({count} such pairs); allowed is {needed} or more, or stream.on_oversized_pair=drop")
     if count == dataset.num_pairs:
         raise UserError(f"{what}, and no other pair fits; raise the budget")
+    log.warning("%s; %d such pairs are left out", what, count)
 
 
 def make_plans(datasets: Sequence[Dataset], section: StreamSection, mixture: Mixture, *, seed: int) -> list[StreamPlan]:

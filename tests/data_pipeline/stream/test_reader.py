@@ -123,7 +123,9 @@ def test_merging_needs_every_lane_once(small: Dataset) -> None:
             StreamState.merge(wrong)
 
 
-def test_pairs_that_never_fit(corpus: Callable[..., PrepareSection], tmp_path: Path) -> None:
+def test_pairs_that_never_fit(
+    corpus: Callable[..., PrepareSection], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     pairs = [(f"cat {n}", f"chat {n}") for n in range(60)]
     pairs[17] = ("cat " * 90, "chat")
     pairs[33] = ("cat", "chat " * 70)
@@ -140,6 +142,7 @@ def test_pairs_that_never_fit(corpus: Callable[..., PrepareSection], tmp_path: P
     ):
         open_readers([dataset], small)
     readers = open_readers([dataset], dataclasses.replace(small, on_oversized_pair="drop"))
+    assert "; 2 such pairs are left out" in caplog.text
     used = [pair for _, pairs in ids_of(read_epoch(readers)) for pair in pairs]
     assert sorted(used) == [n for n in range(60) if n not in too_long]
     close(readers)
