@@ -48,7 +48,7 @@ class Pair:
     """A pair of an update, in the order of the columns."""
 
     pair: int
-    """As in pairs/rank-N.jsonl."""
+    """Its row in the length tables of the datasets, one after the other."""
     dataset: str
     lane: int
     """Number of the micro-batch within the update."""
