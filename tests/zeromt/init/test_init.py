@@ -125,7 +125,7 @@ ENGLISH = "".join(f"I do not know where the cat number {number} of my neighbour 
     ("files", "words", "said"),
     [
         ({}, "no.en no.fr", "argument CORPUS: 'no.en': no such file or folder"),
-        ({"a.en": ENGLISH, "a.fr": FRENCH + "Encore.\n"}, "a.en a.fr", "200 lines beside 201 in a.fr"),
+        ({"a.en": ENGLISH, "a.fr": FRENCH + "Encore.\n"}, "a.en a.fr", "200 lines, but 201 in a.fr"),
         ({"a.en": "", "a.fr": FRENCH}, "a.en a.fr", "a.en: is empty"),
         ({"a.en": ENGLISH, "b.en": ENGLISH}, "a.en b.en", "both sides are in one language (en)"),
         ({"a.en": ENGLISH}, "a.en a.en", "give two different text files"),
