@@ -58,10 +58,12 @@ def launch(
             print(shlex.join(torchrun_command(job, "ID", Path("FOLDER"), reset=reset)))
             note(begin)
             return 0
+        is_new = not job.folder.exists()
         with holding_run(job):
             note(begin)
             code = _attempts(job, supervisor, max_restarts)
-        remove_refused(job.folder)
+        if is_new:
+            remove_refused(job.folder)
         supervisor.settle()
     return code
 

@@ -57,7 +57,10 @@ def _replace(folder: Path) -> None:
 
 
 def remove_refused(folder: Path) -> None:
-    """Remove the folder of a run that was refused before it began, if it has nothing but what such a start leaves."""
+    """Remove the folder of a run that was refused before it began, if it has nothing but what such a start leaves.
+
+    To be called only if the start made the folder: one that was there may have files of the user's under these names.
+    """
     status = read_status(folder / STATUS_FILE)
     left = {STATUS_FILE, RUN_LOCK, LAUNCH_LOCK, LOGS, FAILURES, COPIES}
     if status is not None and status.state == "refused" and {path.name for path in folder.iterdir()} <= left:

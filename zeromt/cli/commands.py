@@ -75,12 +75,14 @@ def train(
     resolve("configs.process.signals:stop_request")()  # before torch is imported
     if is_main:
         resolve("launcher.start.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset, parent=parent)
+    folder = Path(run.folder)
+    is_new = is_main and not folder.exists()
     given = {"reset": frozenset(reset.split(",") if reset else ()), "parent": parent, "plugins": plugins}
     try:
         code = int(resolve("trainer.main:run")(config, list(overrides), **given))
     finally:
-        if is_main:
-            resolve("launcher.start.run_folder:remove_refused")(Path(run.folder))
+        if is_new:
+            resolve("launcher.start.run_folder:remove_refused")(folder)
     return int(resolve("configs.process.with_torch:leave")(code))
 
 

@@ -198,7 +198,7 @@ class Planner:
                 f"{cluster.num_gpus - stream.micro_batches} GPUs idle: an update has {stream.micro_batches} "
                 "micro-batches; set stream.micro_batches to a multiple of the number of GPUs, with smaller budgets"
             )
-        yield f"sentences of {shape.source} source and {shape.target} target tokens, {PADDING:.0%} of it padding"
+        yield f"sentences of {shape.source} source and {shape.target} target tokens, {PADDING:.0%} of them padding"
         yield (
             f"an MFU of {cluster.mfu:g} (--mfu) of {GPUS[cluster.gpu].tflops(self.precision):g} TFLOP/s; at least "
             f"{1000 * HOST_SECONDS:g} ms of the host per layer in each of {self.passes} passes, as with one H100"
