@@ -158,6 +158,13 @@ class Forked:
         return Finished(code=codes[0] if size == 1 else int(any(codes)), out=out, err=err), ended
 
 
+def found_again(forked: Forked, run: Path, step: int, folder: Path) -> str:
+    """What `zeromt batch` says of an update in a folder; its pairs must be those that the run recorded."""
+    done = forked.zeromt("batch", str(run), str(step), cwd=folder)
+    assert "equal to that of metrics.jsonl" in done.out, done.err
+    return done.out
+
+
 def fork(task: Callable[[], T], *, seconds: float = PATIENCE) -> T:
     """What `task` returns in a new process, which must not fail."""
     return _values_of(fork_all([task], seconds=seconds))[0]  # type: ignore[no-any-return]

@@ -16,16 +16,11 @@ from benchmarks.device import plain_loop
 from benchmarks.device.work import Figures, Job, run_command
 from benchmarks.peers import with_transformers
 from configs import RunConfig
-from zeromt.planning.memory import Setting
 
 
-def setting_of(config: RunConfig, name: str | None = None) -> Setting:
-    """ZeRO stage, offload and checkpointing: the run's own, or those of a name such as `2-offload`."""
-    stage: int = config.engine.zero_stage
-    offload = config.engine.offload_optimizer
-    if name is not None:
-        stage, offload = int(name[0]), name.endswith("-offload")
-    return Setting(stage=stage, offload=offload, checkpointing=config.model.activation_checkpointing)
+def staged(name: str) -> list[str]:
+    """The overrides of a ZeRO stage, such as `2` or `2-offload`."""
+    return [f"engine.zero_stage={name[0]}", f"engine.offload_optimizer={'-offload' in name}".lower()]
 
 
 def ours(job: Job, run: str, config: RunConfig, *, stage: str | None = None, world_size: int = 1) -> Figures:
@@ -35,12 +30,10 @@ def ours(job: Job, run: str, config: RunConfig, *, stage: str | None = None, wor
         job: data and budgets.
         run: name of a shipped run.
         config: the resolved configuration of the run.
-        stage: as of `setting_of`; default: the run's own stage.
+        stage: as of `staged`; default: the run's own.
         world_size: number of ranks, each with one GPU and one micro-batch per update.
     """
-    setting = setting_of(config, stage)
-    arguments = [run, "name=measured", *job.overrides(world_size=world_size)]
-    arguments += [f"engine.zero_stage={setting.stage}", f"engine.offload_optimizer={setting.offload}".lower()]
+    arguments = [run, "name=measured", *job.overrides(world_size=world_size), *(staged(stage) if stage else [])]
     out, folder = job.folder / "rank", job.folder / "runs" / "measured"
     command = ["-m", "benchmarks.device.rank", str(out), *arguments]
     if world_size > 1:

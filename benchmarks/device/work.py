@@ -1,6 +1,9 @@
 """Data and GPUs of programs that train on the same pairs, and the FLOPs and memory that `zeromt plan` expects."""
 
+import contextlib
 import dataclasses
+import io
+import json
 import os
 import subprocess
 import sys
@@ -15,12 +18,12 @@ from numpy.typing import NDArray
 
 from benchmarks.common.child import ROOT, environment
 from benchmarks.training.plain_loop import CLIP_NORM
-from configs import ModelSection, RunConfig, UserError
+from configs import ModelSection, UserError, load_run
 from configs.components import make
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, UNK_ID, Tokenizer
 from model.flops import BatchShape, Vocabularies, model_flops
 from model.gpus import known_gpu
-from zeromt.planning.memory import MemoryModel, Setting
+from zeromt.cli.main import main
 
 MEDIAN_PIECES, SIGMA, MAX_PIECES = 22.5, 0.6, 127
 """Log-normal lengths with a mean of 27, as in WMT14 English-German; at most 128 with EOS."""
@@ -166,21 +169,33 @@ def mfu(tokens_per_second: float, flops_per_token: float, device: str) -> float 
     return None if listed is None else tokens_per_second * flops_per_token / (listed.half_tflops * 1e12)
 
 
-def planned_peak(
-    config: RunConfig, setting: Setting, *, vocab: int, tokens: int, precision: str = "bf16", world_size: int = 1
-) -> int:
+def planned_peak(run: str, overrides: Sequence[str], *, tokens: int, vocab: int, world_size: int = 1) -> int:
     """Peak memory of a rank's tensors on its GPU according to `zeromt plan`, in bytes.
 
     Args:
-        config: the run's.
-        setting: ZeRO stage, offload, checkpointing.
-        vocab: size of the joint vocabulary.
+        run: name of a shipped run.
+        overrides: its settings.
         tokens: padded tokens per side of a micro-batch.
-        precision: bf16, fp16 or fp32.
+        vocab: size of the joint vocabulary, if no dataset says so.
         world_size: number of ranks.
     """
-    planner = MemoryModel(config, Vocabularies(source=vocab, target=vocab), precision=precision)
-    return planner.memory(setting, world_size=world_size, source_tokens=tokens, target_tokens=tokens).peak
+    sizes = {"stream.source_tokens": tokens, "stream.target_tokens": tokens, "prepare.tokenizer.vocab_size": vocab}
+    settings = [*overrides, *(f"{key}={value}" for key, value in sizes.items())]
+    words = ["--gpus-per-node", str(world_size), "--gpu-memory", "1000000GB", *settings]
+    stage = load_run(run, settings).engine.zero_stage
+    [peak] = [o["memory"]["peak"] for o in said("plan", run, *words)["settings"] if o["setting"]["stage"] == stage]
+    return int(peak)
+
+
+def said(*words: str) -> Any:
+    """What a zeromt command prints with `--json`.
+
+    Raises:
+        ValueError: it failed, and printed why.
+    """
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        main([*words, "--json"])
+    return json.loads(out.getvalue())
 
 
 def run_command(command: Sequence[str], env: dict[str, str], folder: Path) -> None:

@@ -5,8 +5,7 @@ import pytest
 from tests.conftest import read_metrics
 from tests.faults.conftest import Launch, MakeRun, Run
 from tests.faults.injected import Fault, has_happened
-from trainer.engines.batches import wrap
-from zeromt.inspecting.found import find_update
+from tests.forked import Forked, found_again
 
 SPIKE = 17
 """Update of the first epoch, and step less 1."""
@@ -19,7 +18,7 @@ OVERRIDES = [
 
 @pytest.mark.slow
 def test_spike_is_left_out_and_a_rewind_that_is_killed_ends_the_same(
-    undisturbed: Run, make_run: MakeRun, launch: Launch
+    undisturbed: Run, make_run: MakeRun, launch: Launch, forked: Forked
 ) -> None:
     """Back to the newest checkpoint and past the window."""
     spike = Fault(point="accumulate", action="spike", update=SPIKE, times=0)
@@ -35,7 +34,7 @@ def test_spike_is_left_out_and_a_rewind_that_is_killed_ends_the_same(
     positions = {line["step"]: (line["epoch"], line["update"]) for line in read_metrics(plain.folder)}
     assert positions[before + 1] == (0, SPIKE + 1)
     for step in (1, before, before + 1, 24):  # what is found again knows of the rewind
-        assert wrap(find_update(plain.folder, step).counts.pairs_digest) == plain.pairs()[step]
+        found_again(forked, plain.folder, step, plain.folder)
     assert max(losses.values()) < 2 * expected[1]
     # That update is reached after the rewind alone, and no checkpoint since then knows of it.
     kill = Fault(point="accumulate", action="kill", rank=1, update=SPIKE + 2)

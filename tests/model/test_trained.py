@@ -2,11 +2,11 @@
 
 import pytest
 
+from benchmarks.device.work import said
 from configs import load_run
 from model import trained
 from model.flops import Vocabularies, parameters
 from zeromt.cli.main import main
-from zeromt.planning.memory import MemoryModel, Setting
 
 FREEZE = "training.freeze="
 SIZES = ("model.encoder_layers=12", "model.tied_embeddings=decoder")
@@ -52,18 +52,18 @@ def test_what_is_refused(settings: list[str], said: str, capsys: pytest.CaptureF
 
 def test_a_plan_counts_no_moments_of_what_is_frozen() -> None:
     """Weights stay; gradients, masters and moments are of what is trained, and exact weights lie on the host."""
-    vocabularies = Vocabularies(source=32_000, target=32_000)
+    listed = parameters(load_run("wmt_base", []).model, Vocabularies(source=37_000, target=37_000))
+    frozen = sum(p.size for p in listed if p.name.startswith(("encoder.", "source_embedding.")))
     whole, less = (
-        MemoryModel(load_run("wmt_base", settings), vocabularies, precision="bf16")
-        for settings in ([], [f"{FREEZE}[encoder, source_embedding]"])
+        said("plan", "wmt_base", "--gpus-per-node", "8", "engine.precision=bf16", f"{FREEZE}{pattern}")
+        for pattern in ("[]", "[encoder, source_embedding]")
     )
-    frozen = whole.num_parameters - less.num_trained
-    assert frozen == sum(p.size for p in whole.parameters if p.name.startswith(("encoder.", "source_embedding.")))
-    for stage, parts in ((0, 8), (1, 8), (2, 8), (3, 8)):
-        setting = Setting(stage=stage, offload=False, checkpointing=False)
-        one, other = (model.states(setting, 8) for model in (whole, less))
-        found = other.optimizer, other.weights, other.host, one.host
-        expected = one.optimizer - 12 * frozen / parts, one.weights, 4 * frozen / 8, 0
-        assert found == pytest.approx(expected, rel=1e-3)
-        assert other.gradients < one.gradients
-    assert whole.checkpoint_bytes - less.checkpoint_bytes == 8 * frozen
+    assert sum(whole["parameters"].values()) - less["trained"] == frozen
+    for option, others in zip(whole["settings"], less["settings"], strict=True):
+        assert option["setting"] == others["setting"]
+        one, other = (of["memory"]["states"] for of in (option, others))
+        found = tuple(other[name] for name in ("optimizer", "weights", "host"))
+        assert found == pytest.approx((one["optimizer"] - 12 * frozen / 8, one["weights"], 4 * frozen / 8), rel=1e-3)
+        assert one["host"] == 0
+        assert other["gradients"] < one["gradients"]
+    assert whole["chosen"]["checkpoint_bytes"] - less["chosen"]["checkpoint_bytes"] == 8 * frozen

@@ -1,9 +1,13 @@
 """Small runs with random weights, norms and biases among them, so that every weight matters."""
 
 import dataclasses
+import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from configs import (
@@ -23,6 +27,7 @@ from trainer.checkpoint.model_files import build_model
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import write_run
 
+EXPORTS = Path(__file__).parents[2] / "docs" / "export.md"
 TAG = ">>fra<<"
 ENGLISH = [
     f"{w} {n} times" for n in range(60) for w in ("the cat sat on a mat", "dogs do not jump", "quick brown foxes")
@@ -113,3 +118,21 @@ def greedy(model: Transformer, tokenizer: Tokenizer, lines: list[str], *, longes
             target.append(int(logits.argmax()))
         found.append([i for i in target[1:] if i != 2])
     return found
+
+
+def snippet(word: str, folder: Path, **names: Any) -> Callable[[str], str]:
+    """`translate` of the page's piece of code that has a word in it, for an export in a folder."""
+    blocks = re.findall(r"```python\n(.*?)```", EXPORTS.read_text(), re.DOTALL)
+    found = [code for code in blocks if word in code and "def do_POST" not in code]
+    assert len(found) == 1
+    scope: dict[str, Any] = {"json": json, "Path": Path, **names}
+    exec(re.sub('"(out|served)', lambda _: f'"{folder}', found[0]), scope)
+    translate: Callable[[str], str] = scope["translate"]
+    return translate
+
+
+def ctranslate2_snippet(folder: Path) -> Callable[[str], str]:
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    from sentencepiece import SentencePieceProcessor
+
+    return snippet("translate_batch", folder, ctranslate2=ctranslate2, SentencePieceProcessor=SentencePieceProcessor)

@@ -13,10 +13,9 @@ import torch
 
 from benchmarks.common.child import ROOT, environment
 from benchmarks.device import plain_loop
-from benchmarks.device.work import Figures
+from benchmarks.device.work import Figures, said
 from configs import UserError
 from model.gpus import known_gpu
-from zeromt.doctor.command import findings
 
 PACKAGES = ("torch", "triton", "deepspeed", "numpy", "webdataset", "sentencepiece", "transformers", "ctranslate2")
 MATRICES = {"cuda": (4096, 8192, 12288, 16384), "cpu": (128, 256)}
@@ -38,14 +37,14 @@ def inspect(*, work: str, device: str) -> Figures:
     """The driver, the card's rate in matmuls and the data sheet's, and what doctor warns of."""
     with tempfile.TemporaryDirectory(dir=work) as folder:
         os.chdir(folder)  # doctor looks at the folder of runs
-        found = [finding for finding in findings(None, [], []) if finding.grade != "good"]
+        found = [finding for finding in said("doctor") if finding["grade"] != "good"]
     listed = known_gpu(card()["card"])
     row = {
         "nvidia-smi": _driver(),
         "matmul TFLOP/s": plain_loop.matrix_rate(device=device, sizes=MATRICES[device]) / 1e12,
         "listed": None if listed is None else listed.half_tflops,
     }
-    return {"rows": [row, *({"doctor": one.subject, "said": one.said, "do": one.fix} for one in found)]}
+    return {"rows": [row, *({"doctor": one["subject"], "said": one["said"], "do": one["fix"]} for one in found)]}
 
 
 def _driver() -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.device.programs import PROGRAMS, ours, setting_of
+from benchmarks.device.programs import PROGRAMS, ours, staged
 from benchmarks.device.report_card.cells import TINY
 from benchmarks.device.work import (
     GIB,
@@ -38,11 +38,10 @@ def stage(*, work: str, device: str, run: str, setting: str, ranks: int | None =
 
     gpus = visible_gpus(device, torch.cuda.device_count() if ranks is None else ranks)
     job = _job(work, device, gpus, **sizes)
-    config = load_run(run, job.overrides(world_size=len(gpus)))
-    found = ours(job, run, config, stage=setting, world_size=len(gpus))
-    planned = planned_peak(
-        config, setting_of(config, setting), vocab=job.vocab, tokens=job.tokens, world_size=len(gpus)
-    )
+    overrides = job.overrides(world_size=len(gpus))
+    found = ours(job, run, load_run(run, overrides), stage=setting, world_size=len(gpus))
+    given = [*overrides, *staged(setting)]
+    planned = planned_peak(run, given, tokens=job.tokens, vocab=job.vocab, world_size=len(gpus))
     row = {
         "ranks": len(gpus),
         "target tokens/s": found["tokens_per_second"],

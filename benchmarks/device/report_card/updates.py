@@ -12,7 +12,6 @@ from benchmarks.device import kernels
 from benchmarks.device.budget_batches import LENGTH_MULTIPLE, sampled
 from benchmarks.device.plain_loop import peak_gib, wait
 from benchmarks.device.profiling import profiled
-from benchmarks.device.programs import setting_of
 from benchmarks.device.work import GIB, Figures, flops_per_target_token, mfu, planned_peak
 from configs import RunConfig, load_run
 from data_pipeline.stream.batch import MicroBatch, Ragged, collate
@@ -52,7 +51,7 @@ def measure(
     Several settings take turns in one process, since the host of a rented card changes from minute to minute.
 
     Args:
-        work: not used; every cell gets it.
+        work: a folder, in which there is no dataset.
         device: cuda or cpu.
         run: name of a shipped run.
         tokens: padded tokens per side of a micro-batch; an update has one.
@@ -66,13 +65,19 @@ def measure(
     world = World(timeout_minutes=2)
     lengths, rows = sampled(tokens, shapes), []
     for name, more in settings.items():
-        config = load_run(run, [f"engine.precision={precision}", "evaluation.every_updates=0", *more])
+        overrides = [
+            f"engine.precision={precision}",
+            "evaluation.every_updates=0",
+            f"prepare.output={work}/none",
+            *more,
+        ]
+        config = load_run(run, overrides)
         if config.engine.precision == "fp16" and device == "cpu":
             return {"skipped": "fp16 needs a card: DeepSpeed has none on a CPU"}
         engine = _engine(config, vocab, precision, world)
         settle_attention(config, np.concatenate(lengths), engine, world, None)
         found = _measure(engine, config, lengths, vocab, updates, device)
-        planned = planned_peak(config, setting_of(config), vocab=vocab, tokens=tokens, precision=precision)
+        planned = planned_peak(run, overrides, tokens=tokens, vocab=vocab)
         rows.append({"setting": name, **found, "GiB planned": planned / GIB})
         engine.close()
         del engine

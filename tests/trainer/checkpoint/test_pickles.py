@@ -21,7 +21,7 @@ from tests.trainer.checkpoint.small_engine import put
 from tests.trainer.conftest import TrainedRun
 from trainer.inference import loading
 from trainer.main import main
-from zeromt.inspecting import describe as inspect
+from zeromt.cli.main import main as zeromt
 
 
 def pickles(canary: Path) -> list[bytes]:
@@ -68,7 +68,7 @@ def test_in_place_of_a_file_of_a_checkpoint(name: str, copied: tuple[Path, Path]
         if not name.startswith("optimizer"):  # which only training reads
             refused = is_refused(lambda: loading.load_trained(run))
             assert refused or name == "state.json", number  # which only training reads, too
-            is_refused(partial(inspect.run, path=str(checkpoints[-1])))
+            is_refused(partial(zeromt, ["inspect", str(checkpoints[-1])]))
         if number == 0:
             refused = is_refused(lambda: main([str(config), "training.max_updates=301"]))
             assert refused or name == "tokenizer.model"  # training has the dataset's
@@ -88,7 +88,7 @@ def test_in_place_of_the_other_files_and_beside_all(copied: tuple[Path, Path], t
         for number, name in enumerate(names):
             (folder / name).write_bytes(contents[number % len(contents)])
     forked.zeromt("status", str(run), cwd=tmp_path)
-    is_refused(lambda: inspect.run(path=str(run)))
+    is_refused(lambda: zeromt(["inspect", str(run)]))
     assert forked.trainer(1, str(config), "training.max_updates=302", cwd=tmp_path).code == 0
     assert not is_refused(lambda: loading.load_trained(run))
     assert (run / "checkpoints" / "step-00000302").is_dir()

@@ -9,9 +9,8 @@ from sentencepiece import SentencePieceProcessor
 
 from configs import SearchSection
 from data_pipeline.tokenizer import JOINT_FILE
-from tests.zeromt.exporting.test_snippets import ctranslate2_snippet
-from tests.zeromt.importing.made import SIZES, shaken
-from tests.zeromt.made import ENGLISH, make_tokenizer
+from tests.zeromt.made import ENGLISH, ctranslate2_snippet, make_tokenizer
+from tests.zeromt.their_models import SIZES, shaken
 from trainer.inference.loading import TrainedModel, load_trained
 from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.translator import Translator

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.waiting import PATIENCE
-from tests.zeromt.importing.made import edit, save_marian
+from tests.zeromt.their_models import edit, save_marian
 
 MEASURED = """
-import json, sys, transformers, zeromt.translating.command, zeromt.importing.command
+import json, sys, transformers
 from zeromt.cli.main import main
 peak = lambda: int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) >> 10
 before = peak()

@@ -1,50 +1,27 @@
 """What docs/export.md shows of exports, executed as it stands: translations are the run's own, tags and limits too."""
 
-import json
-import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from configs import SearchSection
 from data_pipeline.tokenizer import Tokenizer
-from tests.zeromt.made import ENGLISH, TAG, make_run, make_tokenizer
+from tests.zeromt.made import ENGLISH, TAG, ctranslate2_snippet, make_run, make_tokenizer, snippet
 from trainer.inference.translation.translator import Translator
 from zeromt.cli.main import main
 from zeromt.formats.check import load_exact
 
-DOCS = Path(__file__).parents[3] / "docs" / "export.md"
 SHORT = SearchSection(max_length_ratio=1.0, max_length_extra=3)
 BEAM = SearchSection(beam=3, length_penalty=0.7, length_penalty_kind="mean", max_length_ratio=1.0, max_length_extra=3)
 LINES = [*ENGLISH[:4], f"{TAG} {ENGLISH[1]}", f"{TAG} dogs", " ".join(ENGLISH[:9])]
 """The last one is longer than the model's positions."""
 
 
-def snippet(word: str, folder: Path, **names: Any) -> Callable[[str], str]:
-    """`translate` of the page's piece of code that has a word in it, for an export in a folder."""
-    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    found = [code for code in blocks if word in code and "def do_POST" not in code]
-    assert len(found) == 1
-    scope: dict[str, Any] = {"json": json, "Path": Path, **names}
-    exec(re.sub('"(out|served)', lambda _: f'"{folder}', found[0]), scope)
-    translate: Callable[[str], str] = scope["translate"]
-    return translate
-
-
 def ours(run: Path, lines: list[str], search: SearchSection) -> list[str]:
     loaded = load_exact(run)
     translator = Translator(loaded.model, loaded.tokenizer, search, torch.device("cpu"))
     return [found[0].text for found in translator.translate(lines)]
-
-
-def ctranslate2_snippet(folder: Path) -> Callable[[str], str]:
-    ctranslate2 = pytest.importorskip("ctranslate2")
-    from sentencepiece import SentencePieceProcessor
-
-    return snippet("translate_batch", folder, ctranslate2=ctranslate2, SentencePieceProcessor=SentencePieceProcessor)
 
 
 @pytest.mark.parametrize("search", [SHORT, BEAM])

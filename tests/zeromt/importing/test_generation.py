@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from configs import RunConfig, SearchSection, load_run
-from tests.zeromt.importing.made import edit, imported, save_marian, save_nllb
+from tests.zeromt.their_models import edit, imported, save_marian, save_nllb
 from zeromt.cli.main import main
 
 PAD = 87

@@ -11,14 +11,14 @@ from torch.nn import functional as F
 
 from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
 from tests.model.notebooks import log_probabilities, tiny_notebook
-from tests.zeromt.importing.made import (
+from tests.zeromt.made import ENGLISH, FRENCH, greedy, make_run
+from tests.zeromt.their_models import (
     TENSORS,
     edit,
     edit_tensors,
     save_marian,
     save_nllb,
 )
-from tests.zeromt.made import ENGLISH, FRENCH, greedy, make_run
 from zeromt.cli.main import main
 from zeromt.formats.check import load_exact
 from zeromt.importing.huggingface import Loaded, load_checkpoint

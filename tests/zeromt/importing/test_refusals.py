@@ -10,8 +10,8 @@ import torch
 
 from data_pipeline.tokenizer import Tokenizer
 from tests.conftest import Refused
-from tests.zeromt.importing.made import TENSORS, edit, edit_tensors, imported, save_marian, save_nllb
 from tests.zeromt.importing.test_importing import save_notebook
+from tests.zeromt.their_models import TENSORS, edit, edit_tensors, imported, save_marian, save_nllb
 
 Harm = Callable[[Path], object]
 

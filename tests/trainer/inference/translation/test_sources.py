@@ -1,6 +1,5 @@
 """What `zeromt translate` and `evaluate` say of odd sources; what is blank but for a tag is blank."""
 
-import contextlib
 from collections import Counter
 from pathlib import Path
 
@@ -9,11 +8,11 @@ import pytest
 from configs import TokenizerSection
 from data_pipeline.preparation.tokenizing import train_tokenizer
 from data_pipeline.tokenizer import Tokenizer
+from tests.data_pipeline.preparation.raw.test_bombs import packed
 from tests.trainer.conftest import TrainedRun
 from trainer.inference.translation.languages import LanguageTags, encode_source
 from trainer.inference.translation.sources import SourceCounts
 from zeromt.cli.main import main
-from zeromt.translating.lines import read_chunks
 from zeromt.translator import engine
 
 LINES = [f"the cat {number} sat" for number in range(100)]
@@ -72,10 +71,7 @@ def test_what_the_commands_say(
     assert "1 source lines begin with >>fra<<" in capsys.readouterr().err
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
-    """At the beginning of a file; a tokenizer may keep it."""
-    (tmp_path / "in").write_text("\ufeffa\tc\n\ufeffb\td\n")
-    with contextlib.ExitStack() as stack:
-        chunk, _ = read_chunks(stack, str(tmp_path / "in"), has_targets=True)
-    assert chunk is not None
-    assert (chunk.sources, chunk.targets) == (["a", "\ufeffb"], ["c", "d"])
+def test_one_endless_line(trained: TrainedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = packed(tmp_path / "text.gz", b"a" * (1 << 20))
+    assert main(["translate", str(trained.folder), "--processes", "1", "-i", str(path)]) == 2
+    assert "more than 16777216 bytes" in capsys.readouterr().err
