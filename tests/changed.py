@@ -20,19 +20,19 @@ def touched(files: Iterable[str]) -> list[str]:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     packages = settings["tool"]["importlinter"]["root_packages"]
     graph = grimp.build_graph(*packages)
-    found = set()
+    paths = set()
     for file in map(Path, files):
         if file.parts[0] == "tests":
-            found |= {file} if file.name.startswith("test_") and (ROOT / file).exists() else {_nearest(file)}
+            paths |= {file} if file.name.startswith("test_") and (ROOT / file).exists() else {_nearest(file)}
             continue
-        found.add(_nearest("tests" / file))
+        paths.add(_nearest("tests" / file))
         module = ".".join(file.with_suffix("").parts).removesuffix(".__init__")
         if module in graph.modules:
             above = graph.find_modules_that_directly_import(module)
-            found |= {_nearest(Path("tests", *name.split("."))) for name in above}
-    if Path("tests") in found:  # the tests of no folder
-        found = found - {Path("tests")} | {path.relative_to(ROOT) for path in (ROOT / "tests").glob("test_*.py")}
-    return sorted(str(path) for path in found if not any(parent in found for parent in path.parents))
+            paths |= {_nearest(Path("tests", *name.split("."))) for name in above}
+    if Path("tests") in paths:  # the tests of no folder
+        paths = paths - {Path("tests")} | {path.relative_to(ROOT) for path in (ROOT / "tests").glob("test_*.py")}
+    return sorted(str(path) for path in paths if not any(parent in paths for parent in path.parents))
 
 
 def _nearest(path: Path) -> Path:

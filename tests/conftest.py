@@ -159,7 +159,7 @@ class Command:
 
 def descendants(pid: int) -> list[int]:
     """Children of a process, and theirs."""
-    found: list[int] = []
+    pids: list[int] = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
@@ -167,8 +167,8 @@ def descendants(pid: int) -> list[int]:
             continue
         if parent == pid:
             child = int(entry.name)
-            found += [*descendants(child), child]
-    return found
+            pids += [*descendants(child), child]
+    return pids
 
 
 def is_running(pid: int) -> bool:
@@ -212,7 +212,7 @@ def nothing_is_left() -> Iterator[None]:
 
     def left() -> dict[str, set[Any]]:
         after = _surroundings()
-        return {name: after[name] - found for name, found in before.items() if after[name] - found}
+        return {name: after[name] - earlier for name, earlier in before.items() if after[name] - earlier}
 
     if left():
         gc.collect()  # what nobody can reach any more may have files open
@@ -225,7 +225,7 @@ _OF_LIBRARIES = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "WDS_SECURE"}
 
 def _surroundings() -> dict[str, set[Any]]:
     """What tests share without saying so."""
-    found: dict[str, set[Any]] = {
+    shared: dict[str, set[Any]] = {
         "variables": {(k, v) for k, v in os.environ.items() if k not in _OF_LIBRARIES},
         "folder": {Path.cwd()},
         "handlers": {(n, signal.getsignal(n)) for n in signal.Signals if n != signal.SIGALRM},  # of a time-out
@@ -233,7 +233,7 @@ def _surroundings() -> dict[str, set[Any]]:
         "files": {path for path in (link.resolve() for link in Path("/proc/self/fd").iterdir()) if path.is_file()},
     }
     if torch := sys.modules.get("torch"):
-        found["torch"] = {
+        shared["torch"] = {
             torch.get_default_dtype(),
             ("gradients", torch.is_grad_enabled()),
             ("deterministic", torch.are_deterministic_algorithms_enabled()),
@@ -241,8 +241,8 @@ def _surroundings() -> dict[str, set[Any]]:
         }
     if registry := sys.modules.get("configs.components.registry"):
         all_of = [component for family in registry.registered().values() for component in family.values()]
-        found["components"] = {c for c in all_of if not c.__module__.startswith(tuple(registry.FAMILIES.values()))}
-    return found
+        shared["components"] = {c for c in all_of if not c.__module__.startswith(tuple(registry.FAMILIES.values()))}
+    return shared
 
 
 @pytest.fixture

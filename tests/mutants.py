@@ -112,15 +112,15 @@ def statements(function: Any) -> Iterator[tuple[list[ast.stmt], int]]:
 
 def parts(statement: ast.stmt) -> list[ast.AST]:
     """What a statement itself consists of, without the statements in it and annotations."""
-    found: list[ast.AST] = [statement]
-    for part in found:
+    own_nodes: list[ast.AST] = [statement]
+    for part in own_nodes:
         for field, value in ast.iter_fields(part):
             if field not in ("annotation", "op", "ops", "ctx"):
                 nodes = value if isinstance(value, list) else [value]
-                found += [
+                own_nodes += [
                     n for n in nodes if isinstance(n, ast.AST) and not isinstance(n, ast.stmt | ast.excepthandler)
                 ]
-    return found
+    return own_nodes
 
 
 def _text(statement: ast.stmt) -> str:
@@ -160,19 +160,19 @@ def changed(
 ) -> Iterator[AbstractSet[int]]:
     """The checkout with statements replaced, until the block ends; the numbers of those that are not there any more."""
     trees = {m["path"]: ast.parse(Path(m["path"]).read_text()) for m in mutants.values() if Path(m["path"]).exists()}
-    found: dict[int, tuple[list[ast.stmt], int]] = {}
+    places: dict[int, tuple[list[ast.stmt], int]] = {}
     for number, mutant in mutants.items():
         for name, function in functions(trees.get(mutant["path"], ast.Module([], []))):
             for body, position in statements(function) if name == mutant["function"] else ():
                 if _text(body[position]) == mutant["statement"]:
-                    found.setdefault(number, (body, position))
-    for number, place in found.items():  # all are found before one changes: a statement may stand in another
+                    places.setdefault(number, (body, position))
+    for number, place in places.items():  # all are found before one changes: a statement may stand in another
         change(*place, number)
     texts = {path: Path(path).read_text() for path in trees}
     try:
         for path, tree in trees.items():
             Path(path).write_text(ast.unparse(ast.fix_missing_locations(tree)))
-        yield mutants.keys() - found.keys()
+        yield mutants.keys() - places.keys()
     finally:
         for path, text in texts.items():
             Path(path).write_text(text)

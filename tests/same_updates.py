@@ -75,11 +75,9 @@ def main() -> None:
             if "engine.zero_stage=0" in settings:
                 settings.append(f"optimizer.kind={draw.choice(('adamw', 'muon', 'adafactor'))}")
             ranks = 1 if "stream.micro_batches=1" in settings else draw.choice((1, 2))
-            found = [train(tree, folder, settings, ranks) for tree, folder in trees.items()]
-            different += found[0] != found[1] or len(found[0]) < 8
-            print(
-                "equal" if found[0] == found[1] else "DIFFERENT", len(found[0]), f"{ranks} ranks", *settings, flush=True
-            )
+            runs = [train(tree, folder, settings, ranks) for tree, folder in trees.items()]
+            different += runs[0] != runs[1] or len(runs[0]) < 8
+            print("equal" if runs[0] == runs[1] else "DIFFERENT", len(runs[0]), f"{ranks} ranks", *settings, flush=True)
     raise SystemExit(1 if different else 0)
 
 

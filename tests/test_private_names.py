@@ -22,9 +22,9 @@ STANDARD_LIBRARY = ("os", "argparse", "parser")
 def test_is_there(row: Row) -> None:
     """What is reached at the first NaN alone, too."""
     place, *names = row
-    found = pkgutil.resolve_name(place)
-    if hasattr(found, "default"):  # an operator
-        there = {argument.name for argument in found.default._schema.arguments}
+    resolved = pkgutil.resolve_name(place)
+    if hasattr(resolved, "default"):  # an operator
+        there = {argument.name for argument in resolved.default._schema.arguments}
         assert set(" ".join(names).split()) <= there
     else:
         assert missing(row) == []

@@ -13,8 +13,8 @@ def test_every_promise_has_its_test() -> None:
     for line in (line for line in lines if line.startswith("| ") and line != "| promise | test | runs in |"):
         row = ROW.fullmatch(line)
         assert row, line
-        found = ast.parse((REPO / row[1]).read_text()).body
+        body = ast.parse((REPO / row[1]).read_text()).body
         for part in row[2].split("::"):
-            nodes = [node for node in found if getattr(node, "name", "") == part]
+            nodes = [node for node in body if getattr(node, "name", "") == part]
             assert len(nodes) == 1, line
-            found = getattr(nodes[0], "body", [])
+            body = getattr(nodes[0], "body", [])

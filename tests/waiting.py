@@ -13,9 +13,9 @@ PATIENCE = 240.0
 def wait_until(condition: Callable[[], T], what: str | Callable[[], str] = "", *, seconds: float = PATIENCE) -> T:
     """What `condition` gives as soon as that is true; fails with `what`, or what that says, after so many seconds."""
     end = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (result := condition()):
         if time.monotonic() > end:
             missing = what() if callable(what) else what
             raise AssertionError(f"{missing or condition} did not come within {seconds:g} s")
         time.sleep(0.01)
-    return found
+    return result

@@ -290,8 +290,8 @@ def _sources(datasets: Sequence[Dataset], earlier: Sequence[Any]) -> dict[str, A
     """What was said of the datasets' files, behind what the earlier checkpoint has; of the others, their names."""
     if not earlier and not any(dataset.index.sources for dataset in datasets):
         return {}
-    found = list(earlier)
+    entries = list(earlier)
     for dataset in datasets:
         plain = [SourceEntry(files=[dataset.name], pairs=dataset.num_pairs)]
-        found += [dataclasses.asdict(entry) for entry in dataset.index.sources or plain]
-    return {SOURCES: [entry for number, entry in enumerate(found) if entry not in found[:number]]}
+        entries += [dataclasses.asdict(entry) for entry in dataset.index.sources or plain]
+    return {SOURCES: [entry for number, entry in enumerate(entries) if entry not in entries[:number]]}

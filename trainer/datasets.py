@@ -55,11 +55,11 @@ def with_languages(config: RunConfig, datasets: Sequence[Dataset]) -> RunConfig:
     """
     default = PrepareSection()
     own = (config.prepare.source_language, config.prepare.target_language)
-    found = {(dataset.index.source_language, dataset.index.target_language) for dataset in datasets}
+    languages = {(dataset.index.source_language, dataset.index.target_language) for dataset in datasets}
     is_own = not config.prepare.train.is_empty or own != (default.source_language, default.target_language)
-    if is_own or len(found) != 1:
+    if is_own or len(languages) != 1:
         return config
-    [(source, target)] = found
+    [(source, target)] = languages
     prepare = dataclasses.replace(config.prepare, source_language=source, target_language=target)
     return dataclasses.replace(config, prepare=prepare)
 

@@ -146,7 +146,7 @@ class Trainer:
             with run.activities("shutdown"):
                 minutes = run.config.evaluation.queued_end_minutes
                 run.queue.finish(seconds=60 * minutes, stop_requested=run.stop_requested)
-        self._tell()
+        self._write_status()
         return "stopped" if is_stopped else "finished"
 
     def close(self, outcome: str = "finished", reason: str | None = None) -> None:
@@ -331,12 +331,12 @@ class Trainer:
             figures |= ledger.figures() | machine_figures(self.run.world.device)
             ledger.write()
         self._logged = {"train_loss": figures["loss"], "target_tokens_per_second": figures["tokens_per_second"]}
-        self._tell()
+        self._write_status()
         self.run.metrics.train(state.step, figures)
         log_step(state.step, update.epoch, figures, self._limits.look(update.epoch, update.number))
         self._interval = self._new_interval()
 
-    def _tell(self) -> None:
+    def _write_status(self) -> None:
         """Write into status.json what `zeromt status` shows, if this is rank 0."""
         if not self.run.world.is_main:
             return
@@ -389,7 +389,7 @@ class Trainer:
         figures |= state.phase_figures()
         self.run.metrics.evaluation(step, figures, evaluation.samples(config.evaluation.samples))
         log_evaluation(step, evaluation, config, state)
-        self._tell()
+        self._write_status()
         return True
 
     def _save_if_due(self) -> None:
@@ -400,7 +400,7 @@ class Trainer:
             self._settle_all()
             self._tick()
             self._interval.pause(self.saver.begin())
-            self._tell()
+            self._write_status()
 
     def _tick(self) -> None:
         """Add the time since the last tick to the run's time."""

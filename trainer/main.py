@@ -142,7 +142,7 @@ def run(
     folder, lock = Path(config.folder), RunLock(Path(config.folder))
     with contextlib.closing(Activities(config, rank=rank)) as activities, _noted(folder, rank, lock, activities):
         with activities("setup"):
-            world = _meet(config)
+            world = _join_ranks(config)
         with _refusing_together(world):
             check_agreement(config, parent, world)
             # launchers on several nodes may have seen different newest checkpoints
@@ -197,7 +197,7 @@ def _noted(folder: Path, rank: int, lock: RunLock, activities: Activities) -> It
     except Exception as error:
         of_file = as_file_error(error) if isinstance(error, OSError) else None
         refusal = error if isinstance(error, UserError) else of_file
-        end = ("failed", _told(error, folder, rank)) if refusal is None else ("refused", str(refusal))
+        end = ("failed", _record_failure(error, folder, rank)) if refusal is None else ("refused", str(refusal))
         if refusal is not None and not isinstance(refusal, _RefusedByAllError):
             note_failure(refusal, folder, rank)  # the launcher shows what rank 0 does not
         with contextlib.suppress(OSError):  # a missing folder may be the error
@@ -210,20 +210,20 @@ def _noted(folder: Path, rank: int, lock: RunLock, activities: Activities) -> It
             lock.release()
 
 
-def _told(error: Exception, folder: Path, rank: int) -> str:
+def _record_failure(error: Exception, folder: Path, rank: int) -> str:
     """Log and note what ended this rank, without collectives: the other ranks may be gone."""
     is_noted = note_failure(error, folder, rank)
-    told = f"rank {rank} on {socket.gethostname()}: {message_of(error)}"
+    message = f"rank {rank} on {socket.gethostname()}: {message_of(error)}"
     if rank or not is_noted:  # the launcher shows the root cause; rank 0 at the terminal may be only a victim
         if says_all(error):
-            tell(f"zeromt: error: {told}")
+            tell(f"zeromt: error: {message}")
         else:
             with contextlib.suppress(OSError):
                 traceback.print_exception(error)
-    return told
+    return message
 
 
-def _meet(config: RunConfig) -> World:
+def _join_ranks(config: RunConfig) -> World:
     """Prepare this process, and meet the other ranks."""
     settle_device(config.engine.device)
     tune_process()

@@ -171,7 +171,7 @@ def in_vocabulary(
         for name, parameter in model.named_parameters()
         if name in SIDES and name in stored
     }
-    rows = {"both" if is_joint else str(side): found.counts() for side, found in matches.items()}
+    rows = {"both" if is_joint else str(side): of_side.counts() for side, of_side in matches.items()}
     for side, counts in rows.items():
         total, kept = sum(counts.values()), counts["kept"]
         log.info(

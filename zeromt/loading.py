@@ -22,7 +22,7 @@ from trainer.inference.translation.sources import SourceCounts
 from trainer.inference.translation.translator import Translation
 from zeromt.translator.engine import Engine
 from zeromt.translator.scored import Wanted, score_set, set_of_lines
-from zeromt.translator.worker import Chunk, How, Options, Worker
+from zeromt.translator.worker import Chunk, Options, TranslationSettings, Worker
 
 T = TypeVar("T")
 
@@ -147,8 +147,8 @@ class LoadedModel(TrainedModel):
         lines, given = _as_list(sources, str, "sources"), _as_list(targets, str, "targets")
         if len(lines) != len(given):
             raise UserError(f"targets: {len(given)} for {len(lines)} sources; give one for each")
-        how = self._how(self.config.evaluation.search, (source_language, target_language))
-        return [one for [one] in self._run(Chunk(sources=lines, targets=given), how)]
+        settings = self._settings(self.config.evaluation.search, (source_language, target_language))
+        return [one for [one] in self._run(Chunk(sources=lines, targets=given), settings)]
 
     def evaluate(
         self,
@@ -185,9 +185,9 @@ class LoadedModel(TrainedModel):
         wanted = Wanted.of(named, None)
         languages = (source_language, target_language)
         text = set_of_lines(self.engine, lines, columns, languages)
-        how = self._how(self._search(search), languages)
+        settings = self._settings(self._search(search), languages)
         with self.lock:
-            done = score_set(self.engine, text, wanted, how)
+            done = score_set(self.engine, text, wanted, settings)
             said = self.engine.warnings()
         _warn(said, depth=1)
         return done.figures
@@ -203,16 +203,16 @@ class LoadedModel(TrainedModel):
         section = self._search(search)
         if number < 1 or (section.sampler is None and number > section.beam):
             raise UserError(f"number: {number} with beam={section.beam}; allowed is 1 to the beam")
-        return self._run(Chunk(sources=given), self._how(section, languages, number), depth=3)
+        return self._run(Chunk(sources=given), self._settings(section, languages, number), depth=3)
 
-    def _run(self, chunk: Chunk, how: How, *, depth: int = 2) -> list[list[Translation]]:
+    def _run(self, chunk: Chunk, settings: TranslationSettings, *, depth: int = 2) -> list[list[Translation]]:
         """Translate or score, and warn of odd sources at the caller's line, `depth` methods of this class above."""
         with self.lock:
             self.engine.counts = SourceCounts()
-            [found] = self.engine.translate([chunk], how)
+            [translations] = self.engine.translate([chunk], settings)
             said = self.engine.warnings()
         _warn(said, depth=depth)
-        return found
+        return translations
 
     def _search(self, search: dict[str, Any]) -> SearchSection:
         """The run's search section, overridden by the given fields."""
@@ -227,10 +227,12 @@ class LoadedModel(TrainedModel):
             raise UserError("\n".join(problems))
         return section
 
-    def _how(self, section: SearchSection, languages: tuple[str | None, str | None], number: int = 1) -> How:
+    def _settings(
+        self, section: SearchSection, languages: tuple[str | None, str | None], number: int = 1
+    ) -> TranslationSettings:
         source, target = languages
         tags = language_tags(self.config.prepare, self.tokenizer, source=source, target=target)
-        return How(section=section, number=number, tags=tags)
+        return TranslationSettings(section=section, number=number, tags=tags)
 
 
 def _warn(warnings_: Iterable[str], *, depth: int) -> None:

@@ -48,8 +48,8 @@ class TreeMemory:
                     status = Path(f"/proc/{pid}/status").read_text()
                 except OSError:  # it ended
                     continue
-                if found := re.search(r"VmHWM:\s*(\d+)", status):
-                    self._marks[pid] = 1024 * int(found[1])
+                if match := re.search(r"VmHWM:\s*(\d+)", status):
+                    self._marks[pid] = 1024 * int(match[1])
 
 
 def tree(root: int) -> list[int]:
@@ -62,10 +62,10 @@ def tree(root: int) -> list[int]:
             except OSError:  # it ended
                 continue
             parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    found = [root]
-    for pid in found:
-        found.extend(parents.get(pid, []))
-    return found
+    pids = [root]
+    for pid in pids:
+        pids.extend(parents.get(pid, []))
+    return pids
 
 
 def median(values: Iterable[float]) -> float:

@@ -41,7 +41,7 @@ def measure_preparation(text: Text, dataset: Path, rounds: int) -> list[Row]:
         UserError: two preparations wrote different shards.
     """
     source, target = text.sides
-    found: dict[str, list[Figures]] = {}
+    by_way: dict[str, list[Figures]] = {}
     shards = set()
     for number in range(rounds):
         for workers in WORKERS:
@@ -49,14 +49,14 @@ def measure_preparation(text: Text, dataset: Path, rounds: int) -> list[Row]:
             bare = call(preparation.bare_sentencepiece, threads=workers, **given)
             output = dataset.parent / f"prepared-{number}-{workers}"
             ours = call(preparation.prepare, output=output, workers=workers, **given)
-            found.setdefault(f"sentencepiece, threads: {workers}", []).append(bare)
+            by_way.setdefault(f"sentencepiece, threads: {workers}", []).append(bare)
             ours["of_sentencepiece"] = bare["seconds"] / ours["seconds"]
-            found.setdefault(f"zeromt prepare, workers: {workers}", []).append(ours)
+            by_way.setdefault(f"zeromt prepare, workers: {workers}", []).append(ours)
             shards.add(tuple(ours["shards"]))
     if len(shards) > 1:
         raise UserError("preparation: the shards differ from round to round")
     rows: list[Row] = []
-    for way, results in found.items():
+    for way, results in by_way.items():
         row: Row = {"part": "preparation", "way": way}
         row |= {f"{n}_per_second": measure.median(r[n] / r["seconds"] for r in results) for n in ("pairs", "tokens")}
         if "of_sentencepiece" in results[0]:
@@ -80,20 +80,20 @@ def compare(text: Text, dataset: Path, commit: str, rounds: int) -> list[Row]:
     rows: list[Row] = []
     with worktree(commit, dataset.parent / "tree") as other:
         for number in range(rounds):
-            found: dict[Path, list[float]] = {}
+            rates: dict[Path, list[float]] = {}
             for tree in (ROOT, other) if number % 2 == 0 else (other, ROOT):
-                output = dataset.parent / f"{number}-{len(found)}"
+                output = dataset.parent / f"{number}-{len(rates)}"
                 sides: Figures = dict(zip(("source", "target"), text.sides, strict=True))
                 given: Figures = {"tree": tree, "output": output, "workers": 1, "tokenizer": dataset, **sides}
                 made = call(preparation.prepare, **given)
                 stream = {**STREAM, "prefetch_updates": 0}
                 read = call(reading.read_epochs, tree=tree, dataset=output, stream=stream, seconds=READING_SECONDS)
-                found[tree] = [
+                rates[tree] = [
                     made["pairs"] / made["processor_seconds"],
                     read["tokens"] / read["seconds"],
                     read["tokens"] / read["padded"],
                 ]
-            ratios = [ours / theirs for ours, theirs in zip(found[ROOT], found[other], strict=True)]
+            ratios = [ours / theirs for ours, theirs in zip(rates[ROOT], rates[other], strict=True)]
             rows.append({"round": str(number + 1), **dict(zip(LEAST, ratios, strict=True))})
     return [*rows, {"round": "median", **{name: measure.median(row[name] for row in rows) for name in LEAST}}]
 

@@ -51,5 +51,5 @@ def read_epochs(*, dataset: str, stream: dict[str, Any], seconds: float = 0) -> 
 
 def micro_batches(reader: StreamReader) -> Iterator[MicroBatch]:
     """The remaining micro-batches of a rank's epoch."""
-    while found := [m for m in reader.next_update() if m is not None]:
-        yield from found
+    while update := [m for m in reader.next_update() if m is not None]:
+        yield from update

@@ -62,8 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     installed = {package: version(package) for package in packages}
     rows: list[Row] = []
     for i, beam in enumerate(args.beams):
-        found = [{name: results["results"][i] for name, results in measured.items()} for measured in rounds]
-        rows += rows_of(scorer, references, f"beam {beam}" if beam > 1 else "greedy", found)
+        by_round = [{name: results["results"][i] for name, results in measured.items()} for measured in rounds]
+        rows += rows_of(scorer, references, f"beam {beam}" if beam > 1 else "greedy", by_round)
     print_table(f"{len(lines)} sentences, {args.threads} threads, {args.rounds} rounds", rows)
     settings = {"sentences": len(lines), "rounds": args.rounds, "threads": args.threads}
     record(args, "decoding", rows, where, versions=installed, settings=settings)
@@ -72,13 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def measure(programs: dict[str, Program], number: int, beams: Sequence[int]) -> dict[str, dict[str, Any]]:
     """One round: run every program once, and print a line after each."""
-    found = {}
+    results = {}
     for name, program in programs.items():
-        found[name] = program()
-        times = zip(beams, found[name]["results"], strict=True)
+        results[name] = program()
+        times = zip(beams, results[name]["results"], strict=True)
         seconds = ", ".join(f"beam {beam} {result['seconds']:.2f} s" for beam, result in times)
         print(f"round {number}: {name}: {seconds}", flush=True)
-    return found
+    return results
 
 
 def prepare(args: Any, trained: TrainedModel, lines: list[str], work: Path) -> dict[str, Program]:

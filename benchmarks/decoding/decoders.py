@@ -90,8 +90,8 @@ class Transformers:
         for batch in cut_batches({i: len(row) for i, row in enumerate(rows)}, search.batch // search.beam):
             inputs = self.tokenizer.pad({"input_ids": [rows[i] for i in batch]}, return_tensors="pt")
             with torch.inference_mode():
-                found = self.model.generate(**inputs, **self._options(search))
-            for i, row in zip(batch, found[:, 1:].tolist(), strict=True):
+                generated = self.model.generate(**inputs, **self._options(search))
+            for i, row in zip(batch, generated[:, 1:].tolist(), strict=True):
                 ids[i] = row[: row.index(EOS_ID)] if EOS_ID in row else [t for t in row if t != PAD_ID]
         texts = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
         return list(zip(ids, texts, strict=True))
@@ -149,13 +149,13 @@ def measure(
         search = Search(**fields)
         decoder.translate(lines[len(lines) - warm_up :], search)
         begin, cpu = time.perf_counter(), time.process_time()
-        found = decoder.translate(lines, search)
+        decoded = decoder.translate(lines, search)
         results.append(
             {
                 "seconds": time.perf_counter() - begin,
                 "cpu_seconds": time.process_time() - cpu,
-                "ids": [ids for ids, _ in found],
-                "texts": [text for _, text in found],
+                "ids": [ids for ids, _ in decoded],
+                "texts": [text for _, text in decoded],
             }
         )
     return {"results": results}

@@ -36,13 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         calls = {kernels: count_pass(args.preset, kernels) for kernels in KERNELS}
     section = preset_model(args.preset)
     model = count_model(section, shape=SMALL, vocab=VOCABULARY, kernels=args.kernels)
-    found: dict[str, Any] = {"kernels of the model": [m.num_kernels for m in model], "Python calls": calls}
+    report: dict[str, Any] = {"kernels of the model": [m.num_kernels for m in model], "Python calls": calls}
     world = LoneWorld(args.ranks // 2, args.ranks)  # a middle one, because the first has few, large tensors
     for stage in args.stages:
         engine = EngineSection(zero_stage=stage, offload_optimizer=args.offload and stage > 0, kernels=args.kernels)
         config = dataclasses.replace(RunConfig(), model=section, engine=engine)
         small = count_update(config, world, shape=SMALL, num_micro_batches=2, vocab=VOCABULARY)
-        found[f"ZeRO-{stage}"] = {
+        report[f"ZeRO-{stage}"] = {
             **counts(small, sum(m.num_kernels for m in model)),
             "sent": collectives(small),
             "lines": {
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "step": small.step.kernels_by("line"),
             },
         }
-    json.dump(found, sys.stdout, indent=1)
+    json.dump(report, sys.stdout, indent=1)
     return 0
 
 

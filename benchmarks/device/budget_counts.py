@@ -200,31 +200,31 @@ def count_update(config: RunConfig, world: World, *, shape: BatchShape, num_micr
     return watch.counted
 
 
-def counts(found: Counted, model: int) -> dict[str, int]:
+def counts(counted: Counted, model: int) -> dict[str, int]:
     """Kernels that DeepSpeed adds to the first micro-batch and at most to a later one, kernels of the step, and waits.
 
     Args:
-        found: the counted update.
+        counted: the counted update.
         model: kernels of a micro-batch of the model without the engine.
     """
-    more = [meter.num_kernels - model for meter in found.micro_batches]
+    more = [meter.num_kernels - model for meter in counted.micro_batches]
     return {
         "added": more[0],
         "added_later": max(more[1:], default=more[0]),
-        "step": found.step.num_kernels,
-        "waits": found.update.waits.total(),
+        "step": counted.step.num_kernels,
+        "waits": counted.update.waits.total(),
     }
 
 
-def collectives(found: Counted) -> list[dict[str, Any]]:
+def collectives(counted: Counted) -> list[dict[str, Any]]:
     """What an update sends, in its order: when, kind, bytes and how many of that kind one after the other.
 
     Bytes are those of this rank's side that has more, given or made: 8 ranks that gather 100 each have 800.
     """
-    places = {id(call): f"micro-batch {n}" for n, meter in enumerate(found.micro_batches, 1) for call in meter.calls}
-    places |= {id(call): "step" for call in found.step.calls}
+    places = {id(call): f"micro-batch {n}" for n, meter in enumerate(counted.micro_batches, 1) for call in meter.calls}
+    places |= {id(call): "step" for call in counted.step.calls}
     sent: list[dict[str, Any]] = []
-    for call in (call for call in found.update.calls if call.sent):
+    for call in (call for call in counted.update.calls if call.sent):
         place = {"when": places.get(id(call), "loop"), "kind": KINDS.get(call.operator, call.operator)}
         if not sent or place.items() - sent[-1].items():
             sent.append({**place, "times": 0, "bytes": 0})

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from benchmarks.device.profiling import profiled
 from model.kernels import use_kernels
 from model.kernels.cuda import dropout, residuals
-from model.kernels.cuda.sublayers import Behind, feed_forward_and_norm
+from model.kernels.cuda.sublayers import ResidualNormArguments, feed_forward_and_norm
 from model.kernels.cuda.ways import WAYS, packed_attention, plain_attention
 from model.layout import LayoutKind, Side
 from model.loss import CrossEntropy, OutputLayer
@@ -158,8 +158,8 @@ def _residual(sizes: Sizes, side: Side, device: torch.device) -> Kernel:
     apply: Any = residuals.ResidualNorm.apply
 
     def ours() -> Tensor:
-        found: Tensor = apply(x, y, None, norm.weight, norm.bias, side.places, 3, DROPOUT, norm.eps)[1]
-        return found
+        out: Tensor = apply(x, y, None, norm.weight, norm.bias, side.places, 3, DROPOUT, norm.eps)[1]
+        return out
 
     def twin() -> Tensor:
         out: Tensor = norm(x + _same_mask(y, side, 3))
@@ -198,8 +198,8 @@ def _feed_forward(sizes: Sizes, side: Side, device: torch.device) -> Kernel:
     parameters = [parameter for layer in layers for parameter in layer.parameters()]
 
     def ours() -> Tensor:
-        found: Tensor = feed_forward_and_norm(Behind(None, 0, 0.0, norm.eps), x, None, *parameters)[1]
-        return found
+        out: Tensor = feed_forward_and_norm(ResidualNormArguments(None, 0, 0.0, norm.eps), x, None, *parameters)[1]
+        return out
 
     def plain() -> Tensor:
         out: Tensor = norm(x + outer(F.relu(inner(x))))

@@ -44,7 +44,7 @@ def peak(*, preset: str, stage: int, tokens: int, length: int, vocabulary: int) 
         for is_last in (False, True):
             engine.accumulate(batch, scale=1 / tokens, is_last=is_last)
         engine.step(1e-4)
-    found = {"peak": torch.cuda.max_memory_allocated()}
+    figures = {"peak": torch.cuda.max_memory_allocated()}
     engine.close()
     world.close()
-    return found
+    return figures

@@ -128,10 +128,10 @@ def inputs(batch: Batch, device: str) -> Inputs:
     """The inputs of the model, in pinned memory for asynchronous copies to the GPU."""
     source, target, padded = batch
     rows = (padded.flatten() != PAD).nonzero()[:, 0]
-    found = (source, target, padded.flatten()[rows], rows)
+    tensors = (source, target, padded.flatten()[rows], rows)
     if device == "cpu":
-        return found
-    source, target, labels, rows = (t.pin_memory() for t in found)
+        return tensors
+    source, target, labels, rows = (t.pin_memory() for t in tensors)
     return source, target, labels, rows
 
 

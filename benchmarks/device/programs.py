@@ -45,9 +45,9 @@ def ours(job: Job, run: str, config: RunConfig, *, stage: str | None = None, wor
     shutil.rmtree(folder, ignore_errors=True)  # the next run would resume from a failed attempt
     run_command([sys.executable, *command], environment() | extra, job.folder)
     ranks = [json.loads(Path(f"{out}.{rank}").read_text()) for rank in range(world_size)]
-    found = read_metrics(folder / "metrics.jsonl")
+    metrics = read_metrics(folder / "metrics.jsonl")
     shutil.rmtree(folder)
-    return found | {"peak": None if job.device == "cpu" else max(ranks)}
+    return metrics | {"peak": None if job.device == "cpu" else max(ranks)}
 
 
 def read_metrics(path: Path) -> Figures:
@@ -72,7 +72,7 @@ def theirs(function: Callable[..., Figures], job: Job, run: str, config: RunConf
     sizes = {name: model[name] for name in ("d_model", "encoder_layers", "decoder_layers", "dropout")}
     sizes |= {"num_heads": attention["num_heads"], "d_ff": feed_forward["d_ff"]}
     sizes |= {"activation_dropout": feed_forward["dropout"], "vocab": job.vocab}
-    found: Figures = call(
+    figures: Figures = call(
         function,
         pieces=str(job.pieces),
         sizes=sizes,
@@ -85,7 +85,7 @@ def theirs(function: Callable[..., Figures], job: Job, run: str, config: RunConf
         warmup_updates=config.schedule.warmup_updates,
         **more,
     )
-    return found
+    return figures
 
 
 PROGRAMS: dict[str, Callable[[Job, str, RunConfig], Figures]] = {

@@ -16,8 +16,8 @@ def main(out: str, arguments: Sequence[str]) -> int:
     """Run `zeromt train` in this process; writes the peak memory of its GPU."""
     code = zeromt(["train", *arguments])
     if code == 0:
-        found = peak_gib("cuda" if torch.cuda.is_available() else "cpu")
-        Path(f"{out}.{os.environ.get('RANK', '0')}").write_text(json.dumps(found))
+        peak = peak_gib("cuda" if torch.cuda.is_available() else "cpu")
+        Path(f"{out}.{os.environ.get('RANK', '0')}").write_text(json.dumps(peak))
     return code
 
 

@@ -183,11 +183,13 @@ def planned_peak(run: str, overrides: Sequence[str], *, tokens: int, vocab: int,
     settings = [*overrides, *(f"{key}={value}" for key, value in sizes.items())]
     words = ["--gpus-per-node", str(world_size), "--gpu-memory", "1000000GB", *settings]
     stage = load_run(run, settings).engine.zero_stage
-    [peak] = [o["memory"]["peak"] for o in said("plan", run, *words)["settings"] if o["setting"]["stage"] == stage]
+    [peak] = [
+        o["memory"]["peak"] for o in json_output("plan", run, *words)["settings"] if o["setting"]["stage"] == stage
+    ]
     return int(peak)
 
 
-def said(*words: str) -> Any:
+def json_output(*words: str) -> Any:
     """What a zeromt command prints with `--json`.
 
     Raises:

@@ -19,10 +19,10 @@ def eole(work: Work, python: str) -> dict[str, Any]:
     path = work.folder / "eole.yaml"
     path.write_text(yaml.safe_dump(_eole_config(work)))
     log, memory = _logged([python, "-m", "eole.bin.main", "train", "-config", str(path)], work)
-    found = re.findall(r"Step\s+(\d+).*bsz:\s*(\d+)/\s*(\d+)/.*;\s*(\d+)/\s*(\d+) tok/s;\s*(\d+) sec", log)
-    if not found:
+    lines = re.findall(r"Step\s+(\d+).*bsz:\s*(\d+)/\s*(\d+)/.*;\s*(\d+)/\s*(\d+) tok/s;\s*(\d+) sec", log)
+    if not lines:
         raise UserError(f"eole: no figures in its log\n{log[-2000:]}")
-    timed = found[1:]
+    timed = lines[1:]
     rates = [float(line[4]) for line in timed]
     return {
         "tokens_per_second": sum(rates) / len(rates),

@@ -77,9 +77,11 @@ class Tree:
         process = self.start("prepare", self.run)
         if process.wait():
             raise self.failed("prepare", process.returncode)
-        found = [sys.executable, "-c", "import trainer; print(trainer.__path__[0])"]
+        command = [sys.executable, "-c", "import trainer; print(trainer.__path__[0])"]
         env = environment() | {"PYTHONPATH": str(self.root)}
-        place = subprocess.run(found, cwd=self.root, env=env, capture_output=True, text=True, check=True).stdout.strip()
+        place = subprocess.run(
+            command, cwd=self.root, env=env, capture_output=True, text=True, check=True
+        ).stdout.strip()
         if not Path(place).is_relative_to(self.root):
             raise UserError(f"{self.name}: trainer is imported from {place}, not from {self.root}")
 
@@ -149,26 +151,32 @@ def settings_of(args: Any) -> dict[str, Any]:
 
 def options() -> Any:
     """The command line."""
-    found = parser(__doc__)
-    found.add_argument("commit", metavar="COMMIT", help="the commit to compare this tree with")
-    found.add_argument("--pairs", type=int, default=5)
-    found.add_argument("--seconds", type=float, default=60.0, help="timed seconds of each run")
-    found.add_argument("--warm-up", type=int, default=20, metavar="N", help="untimed updates at the start")
-    found.add_argument(
+    argument_parser = parser(__doc__)
+    argument_parser.add_argument("commit", metavar="COMMIT", help="the commit to compare this tree with")
+    argument_parser.add_argument("--pairs", type=int, default=5)
+    argument_parser.add_argument("--seconds", type=float, default=60.0, help="timed seconds of each run")
+    argument_parser.add_argument("--warm-up", type=int, default=20, metavar="N", help="untimed updates at the start")
+    argument_parser.add_argument(
         "--least",
         type=float,
         default=0.95,
         metavar="RATIO",
         help="exit code 1 if the median ratio is below this (0.95)",
     )
-    found.add_argument("--source", type=Path, default=CORPUS / "train.en.gz", help="a corpus, as NAME.LANGUAGE.gz")
-    found.add_argument("--target", type=Path, default=CORPUS / "train.fr.gz")
-    found.add_argument("--vocab", type=int, default=8000)
-    found.add_argument("--budget", type=int, default=4096, help="padded tokens of an update, both sides together")
-    found.add_argument("--precision", default="fp32")
-    found.add_argument("--ranks", type=int, default=1, help="of `zeromt launch local`, with --threads divided by them")
-    found.add_argument("--threads", type=int, default=2)
-    return found
+    argument_parser.add_argument(
+        "--source", type=Path, default=CORPUS / "train.en.gz", help="a corpus, as NAME.LANGUAGE.gz"
+    )
+    argument_parser.add_argument("--target", type=Path, default=CORPUS / "train.fr.gz")
+    argument_parser.add_argument("--vocab", type=int, default=8000)
+    argument_parser.add_argument(
+        "--budget", type=int, default=4096, help="padded tokens of an update, both sides together"
+    )
+    argument_parser.add_argument("--precision", default="fp32")
+    argument_parser.add_argument(
+        "--ranks", type=int, default=1, help="of `zeromt launch local`, with --threads divided by them"
+    )
+    argument_parser.add_argument("--threads", type=int, default=2)
+    return argument_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -202,8 +210,8 @@ def pair(trees: Sequence[Tree], number: int, args: Any) -> dict[str, Any]:
     """One run of each tree, in an order that alternates between pairs; returns both rates and their ratio."""
     rates: dict[str, float] = {}
     for tree in trees if number % 2 == 0 else list(reversed(trees)):
-        found = tree.train(number, warm_up=args.warm_up, seconds=args.seconds)
-        rates[tree.name] = found["tokens_per_second"]
+        result = tree.train(number, warm_up=args.warm_up, seconds=args.seconds)
+        rates[tree.name] = result["tokens_per_second"]
     this, other = (rates[tree.name] for tree in trees)
     print(f"pair {number + 1}: {this / other:.3f} ({this:,.0f} and {other:,.0f} target tokens/s)", flush=True)
     return {"this_tree": this, "other": other, "ratio": this / other}

@@ -28,16 +28,16 @@ Batch = tuple[Tensor, Tensor, Tensor]
 def batches(pairs: Sequence[Pair], budget: int, rng: random.Random) -> Iterator[list[Pair]]:
     """One epoch of batches in random order, with similar lengths and at most `budget` padded tokens on both sides."""
     order = sorted(pairs, key=lambda p: (len(p[1]), len(p[0]) + rng.random()))
-    found: list[list[Pair]] = [[]]
+    epoch: list[list[Pair]] = [[]]
     longest = [0, 0]
     for pair in order:
         longest = [max(a, len(b) + 1) for a, b in zip(longest, pair, strict=True)]
-        if sum(longest) * (len(found[-1]) + 1) > budget and found[-1]:
-            found.append([])
+        if sum(longest) * (len(epoch[-1]) + 1) > budget and epoch[-1]:
+            epoch.append([])
             longest = [len(side) + 1 for side in pair]
-        found[-1].append(pair)
-    rng.shuffle(found)
-    yield from found
+        epoch[-1].append(pair)
+    rng.shuffle(epoch)
+    yield from epoch
 
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:

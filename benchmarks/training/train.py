@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"target tokens without padding, {args.threads} threads, {len(rounds)} x {args.updates - args.warm_up} updates"
     )
     print_table(title, rows)
-    versions = {name: found["version"] for name, found in rounds[0].items() if "version" in found}
+    versions = {name: result["version"] for name, result in rounds[0].items() if "version" in result}
     settings = {name: getattr(args, name) for name in ("threads", "budget", "updates", "rounds")}
     settings["corpus"] = f"{args.source.name}, {args.target.name}"
     record(args, "training", rows, where, versions=versions, settings=settings)
@@ -129,11 +129,11 @@ def rows_of(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[Row]:
     """The table: medians of the rounds, and ratios that are computed within each round."""
     rows: list[Row] = []
     for name in rounds[0]:
-        found = [r[name] for r in rounds]
+        figures = [r[name] for r in rounds]
         row: Row = {"program": name}
         for key in FIGURES:
-            row[key] = median(f[key] for f in found) if key in found[0] else ""
-        row["peak_mib"] = median(f["peak_memory"] for f in found) / 2**20
+            row[key] = median(f[key] for f in figures) if key in figures[0] else ""
+        row["peak_mib"] = median(f["peak_memory"] for f in figures) / 2**20
         if OURS in rounds[0]:
             row["zeromt_over_this"] = figure(ratio(r[OURS], r[name]) for r in rounds)
         rows.append(row)
@@ -142,8 +142,8 @@ def rows_of(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[Row]:
 
 def ratio(one: dict[str, Any], other: dict[str, Any]) -> float:
     """Ratio of two rates of a round."""
-    found: float = one["tokens_per_second"] / other["tokens_per_second"]
-    return found
+    quotient: float = one["tokens_per_second"] / other["tokens_per_second"]
+    return quotient
 
 
 if __name__ == "__main__":

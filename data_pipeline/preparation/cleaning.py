@@ -116,10 +116,10 @@ class Cleaner:
             if not known.scores.keys() >= set(filter_.score_names()):
                 continue
             before = sources, targets
-            sources, targets, found = judge(_left(known, sources, targets, rows))
+            sources, targets, rejected = judge(_left(known, sources, targets, rows))
             if not isinstance(filter_, DroppingFilter):
                 changed[name] = sum(s != u or t != v for s, t, u, v in zip(*before, sources, targets, strict=True))
-            bad = np.unique(np.array([*found], dtype=np.int64))
+            bad = np.unique(np.array([*rejected], dtype=np.int64))
             if not isinstance(filter_, ChangingFilter):
                 dropped[name] = rows[bad]
             if len(bad):

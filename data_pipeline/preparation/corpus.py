@@ -92,9 +92,9 @@ class Unit(NamedTuple):
         if isinstance(reader, LineFormat):
             head = reader.head_lines(self.files)
             counts = itertools.chain([head] * bool(head), itertools.repeat(span_pairs))
-            groups = _beside(paths, offsets, counts, MAX_SPAN_BYTES)
+            groups = _parallel_lines(paths, offsets, counts, MAX_SPAN_BYTES)
             for columns, _ in itertools.islice(groups, bool(head)):
-                first_line, offsets = 1 + head, _behind(offsets, columns)
+                first_line, offsets = 1 + head, _end_offsets(offsets, columns)
         for columns, left_out in groups:
             pairs = len(columns[0])
             span = Span(
@@ -106,7 +106,7 @@ class Unit(NamedTuple):
                 left_out=dict(left_out),
             )
             if is_seekable:
-                offsets = _behind(offsets, columns)
+                offsets = _end_offsets(offsets, columns)
             yield span, self._span(first_line, columns)
             number, first_line = number + 1, first_line + pairs
         if number == first_number:
@@ -118,7 +118,7 @@ class Unit(NamedTuple):
         Raises:
             UserError: a file cannot be read, or has changed since the span was made; or as for `stream`.
         """
-        for columns, _ in _beside(self.files.paths, span.offsets, [span.pairs], sys.maxsize):
+        for columns, _ in _parallel_lines(self.files.paths, span.offsets, [span.pairs], sys.maxsize):
             if len(columns[0]) == span.pairs:
                 return self._span(span.first_line, columns)
         raise UserError(f"{self.files.paths[0]}: was changed while it was read; prepare again")
@@ -186,7 +186,7 @@ class RawSpan(NamedTuple):
         return [(sources[row], targets[row]) for row in indices.tolist()]
 
 
-def _beside(paths: Sequence[Path], offsets: Sequence[int], counts: Iterable[int], most: int) -> Iterator[Group]:
+def _parallel_lines(paths: Sequence[Path], offsets: Sequence[int], counts: Iterable[int], most: int) -> Iterator[Group]:
     """Lines with the same number in several files, as many at a time as are asked for, or about `most` bytes."""
     files = [line_blocks(path, offset) for path, offset in zip(paths, offsets, strict=True)]
     held: list[list[bytes]] = [[] for _ in paths]
@@ -210,7 +210,7 @@ def _beside(paths: Sequence[Path], offsets: Sequence[int], counts: Iterable[int]
         raise UserError(f"{paths[0]}: {counts[0]} lines, but {counts[1]} in {paths[1]}; both must have equally many")
 
 
-def _behind(offsets: Sequence[int], columns: Sequence[Sequence[bytes]]) -> list[int]:
+def _end_offsets(offsets: Sequence[int], columns: Sequence[Sequence[bytes]]) -> list[int]:
     """The offsets behind some lines of each file."""
     return [offset + sum(map(len, lines)) + len(lines) for offset, lines in zip(offsets, columns, strict=True)]
 

@@ -203,12 +203,12 @@ class ScoreSources(NamedTuple):
         Raises:
             UserError: a field is not a number, or scores of a command are gone.
         """
-        found = {name: _of_field(name, text) for name in self.fields}
+        by_name = {name: _of_field(name, text) for name in self.fields}
         for name in self.commands:
             if (scores := self.read(name, text, unit)) is None:
                 raise UserError(f"prepare.scores.{name}: {self.folder}: scores were removed meanwhile; prepare again")
-            found[name] = scores
-        return found
+            by_name[name] = scores
+        return by_name
 
     def read(self, name: str, text: TextChunk, unit: int) -> Scores | None:
         """What a command has said of a chunk; None if it is not there, or damaged."""
@@ -265,7 +265,7 @@ def score_chunks(
 
 def _asked(program: Respondent, text: TextChunk) -> Scores:
     """What a program says of a chunk; a pair with a blank side has no score."""
-    found = np.full(len(text.sources), np.nan, dtype=np.float32)
+    scores = np.full(len(text.sources), np.nan, dtype=np.float32)
     pairs = Pairs(sources=text.sources, targets=text.targets, where=text.where)
     both = zip(text.sources, text.targets, strict=True)
     rows = [row for row, (source, target) in enumerate(both) if source.strip() and target.strip()]
@@ -273,13 +273,13 @@ def _asked(program: Respondent, text: TextChunk) -> Scores:
         score = answer.get("score", "no score")
         if score is not None and (type(score) not in (int, float) or not abs(score) <= MOST):
             raise program.refused(pairs, row, repr(score)[:80], "a finite number as its score, or null")
-        found[row] = np.nan if score is None else score
-    return found
+        scores[row] = np.nan if score is None else score
+    return scores
 
 
 def _of_field(name: str, text: TextChunk) -> Scores:
     """The numbers in a field of a chunk; of an empty one and `nan` NaN."""
-    found = np.empty(len(text.sources), dtype=np.float32)
+    scores = np.empty(len(text.sources), dtype=np.float32)
     for row, number in enumerate(text.extra[f"{IN_EXTRA}{name}"]):
         try:
             value = float(number.strip() or "nan")
@@ -288,5 +288,5 @@ def _of_field(name: str, text: TextChunk) -> Scores:
         if abs(value) > MOST or "_" in number:  # Python reads 12_34 as a number
             where, allowed = text.where(row), "a number, or nothing where there is no score"
             raise UserError(f"{where}: {name} is {number!r:.80}; allowed is {allowed}")
-        found[row] = value
-    return found
+        scores[row] = value
+    return scores

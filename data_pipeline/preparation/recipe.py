@@ -79,11 +79,11 @@ def is_already_prepared(output: Path, recipe: Mapping[str, Any]) -> bool:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """In what two recipes differ but for versions, one text for each setting and kind of file."""
     settings, contents = (_changes(old.get(one, {}), new[one]) for one in ("settings", "contents"))
-    found = [f"{key} was {was!r} and is {now!r}" for key, was, now in settings]
+    texts = [f"{key} was {was!r} and is {now!r}" for key, was, now in settings]
     for kind, was, now in contents:
         names = [name for name, digest in now or () if [name, digest] not in (was or ())]
-        found.append(f"{kind}: another content of {', '.join(names) or 'files that are gone'}")
-    return found
+        texts.append(f"{kind}: another content of {', '.join(names) or 'files that are gone'}")
+    return texts
 
 
 def stale_fields(section: PrepareSection, index: DatasetIndex) -> list[str]:

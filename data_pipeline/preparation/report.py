@@ -68,7 +68,7 @@ class Report:
             read=self.read + later.read,
             dropped=_sums(self.dropped, later.dropped),
             changed=_sums(self.changed, later.changed),
-            examples={name: found[:NUM_EXAMPLES] for name, found in examples.items()},
+            examples={name: pairs[:NUM_EXAMPLES] for name, pairs in examples.items()},
             pieces=_sums(self.pieces, later.pieces),
             unknown=_sums(self.unknown, later.unknown),
             left_out=_sums(self.left_out, later.left_out),

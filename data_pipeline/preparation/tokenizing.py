@@ -58,7 +58,7 @@ class Sample:
     max_characters: int = sys.maxsize
     num_long: int = 0
     """Number of pairs that are not in the sample because of their length."""
-    _found: list[tuple[int, int, int, bytes]] = field(default_factory=list)
+    _sampled: list[tuple[int, int, int, bytes]] = field(default_factory=list)
     """Key, span, row; source, line feed and target in one string, which takes half the memory of two."""
     _num_bytes: int = 0
     _highest: int = (1 << 64) - 1
@@ -75,26 +75,26 @@ class Sample:
                 self.num_long += 1
                 continue
             text = f"{source}\n{target}".encode()
-            self._found.append((int(keys[row]), number, row, text))
+            self._sampled.append((int(keys[row]), number, row, text))
             self._num_bytes += len(text)
-        if len(self._found) > SLACK * self.size or self._num_bytes > SLACK * self.max_bytes:
+        if len(self._sampled) > SLACK * self.size or self._num_bytes > SLACK * self.max_bytes:
             self._prune()
 
     def finish(self) -> tuple[list[str], list[str]]:
         """Sources and targets of the sample, in corpus order. This empties the sample."""
         self._prune()
-        found, self._found = sorted(self._found, key=lambda one: one[1:3]), []
-        pairs = [text.decode().split("\n") for *_, text in found]
+        sampled, self._sampled = sorted(self._sampled, key=lambda one: one[1:3]), []
+        pairs = [text.decode().split("\n") for *_, text in sampled]
         return [source for source, _ in pairs], [target for _, target in pairs]
 
     def _prune(self) -> None:
         """Keep the pairs with the smallest keys, within both bounds."""
-        self._found.sort()
-        ends = list(itertools.accumulate(len(text) for *_, text in self._found))
+        self._sampled.sort()
+        ends = list(itertools.accumulate(len(text) for *_, text in self._sampled))
         kept = min(self.size, bisect.bisect_right(ends, self.max_bytes))
-        if kept < len(self._found):
-            self._highest = self._found[kept][0]
-            del self._found[kept:]
+        if kept < len(self._sampled):
+            self._highest = self._sampled[kept][0]
+            del self._sampled[kept:]
         self._num_bytes = ends[kept - 1] if kept else 0
 
 

@@ -81,11 +81,11 @@ class Storage:
         """
         path = Path(self.path(entry.file))
         try:
-            found = path.stat()
-            if not stat.S_ISREG(found.st_mode):
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
                 raise DataError(f"{path}: is a folder or device; allowed is a file")
-            if found.st_size != entry.bytes:
-                raise DataError(f"{path}: has {found.st_size} bytes; allowed is the index's {entry.bytes}")
+            if status.st_size != entry.bytes:
+                raise DataError(f"{path}: has {status.st_size} bytes; allowed is the index's {entry.bytes}")
             if hashed and hash_file(path) != entry.sha256:
                 raise DataError(f"{path}: its hash is not the index's")
         except OSError as error:
@@ -274,15 +274,15 @@ class Cache:
 
     def _evict(self, size: int) -> None:
         """Remove the least recently used files, until `size` more bytes are well within the bound."""
-        found = []
+        files = []
         for path in self._folder.glob("[0-9a-f][0-9a-f]/*"):
             try:
                 status = path.stat()
             except OSError:  # another process removed it
                 continue
-            found.append((status.st_mtime, status.st_size, path))
-        total = sum(one[1] for one in found) + size
-        for _, freed, path in sorted(found):
+            files.append((status.st_mtime, status.st_size, path))
+        total = sum(one[1] for one in files) + size
+        for _, freed, path in sorted(files):
             if total <= 0.9 * self._most:
                 break
             path.unlink(missing_ok=True)

@@ -161,11 +161,11 @@ def _pair_weights(phase: StreamPhase, datasets: Sequence[Dataset]) -> dict[int, 
         UserError: a pair has none, or all have weight 0.
     """
     given = zip(phase.numbers, datasets, phase.loss_weights or [None] * len(datasets), strict=True)
-    found = {number: find_weights(dataset, weight) for number, dataset, weight in given if weight is not None}
-    if len(found) == len(datasets) and not any(has_weight for _, has_weight in found.values()):
+    by_number = {number: find_weights(dataset, weight) for number, dataset, weight in given if weight is not None}
+    if len(by_number) == len(datasets) and not any(has_weight for _, has_weight in by_number.values()):
         names = ", ".join(dataset.location for dataset in datasets)
         raise UserError(f"stream.datasets: loss_weight of {names}: every pair has weight 0; give one above 0")
-    return {number: weights for number, (weights, _) in found.items()}
+    return {number: weights for number, (weights, _) in by_number.items()}
 
 
 def check_tokenizers(datasets: Sequence[Dataset]) -> None:

@@ -118,7 +118,7 @@ class RankSupervisor(Supervisor):
         ranks = _children(child.pid)
         self._began = self._began or bool(ranks)
         for rank in ranks if self.was_stopped else ():
-            if rank not in asked and _hears(rank):
+            if rank not in asked and _has_handlers(rank):
                 with contextlib.suppress(ProcessLookupError):  # it has just ended
                     os.kill(rank, self._signal)
                 asked.add(rank)
@@ -132,14 +132,14 @@ class RankSupervisor(Supervisor):
 
 def _children(pid: int) -> list[int]:
     """The children of a process."""
-    found: list[int] = []
+    children: list[int] = []
     for listed in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):  # it has just ended
-            found += map(int, listed.read_text().split())
-    return found
+            children += map(int, listed.read_text().split())
+    return children
 
 
-def _hears(pid: int) -> bool:
+def _has_handlers(pid: int) -> bool:
     """Whether a process has its handlers, SIGTERM's last, by the kernel's mask of caught signals; else it would die."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()

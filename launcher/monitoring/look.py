@@ -60,7 +60,7 @@ class Overview:
         return {**status.pop("progress"), **status, **tree}
 
 
-def look(run: Path, *, asks_slurm: bool = True) -> Overview:
+def read_overview(run: Path, *, asks_slurm: bool = True) -> Overview:
     """Look at a run.
 
     Args:
@@ -88,8 +88,8 @@ def look(run: Path, *, asks_slurm: bool = True) -> Overview:
 
 def runs_in(folder: Path) -> list[Path]:
     """The runs of a folder, the one that was written last first."""
-    found = {path.parent: written(path) for pattern in DEEP for path in folder.glob(f"{pattern}/{STATUS_FILE}")}
-    return sorted(found, key=lambda run: (-found[run], run))
+    times = {path.parent: written(path) for pattern in DEEP for path in folder.glob(f"{pattern}/{STATUS_FILE}")}
+    return sorted(times, key=lambda run: (-times[run], run))
 
 
 def written(path: Path) -> float:
@@ -103,8 +103,8 @@ def written(path: Path) -> float:
 def jobs_of_run(run: Path, status: Status) -> Iterator[JobState]:
     """SLURM's word on the job that wrote a run last, then on those that this user has sent for it from here."""
     for job in filter(None, dict.fromkeys([status.job_id, *jobs_of(run)])):
-        if (found := find_job(job)) is not None:
-            yield found
+        if (state := find_job(job)) is not None:
+            yield state
 
 
 def read_state(run: Path) -> tuple[str, Status]:

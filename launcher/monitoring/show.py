@@ -9,7 +9,7 @@ from pathlib import Path
 from configs import UserError
 from configs.process.files import naming
 from configs.process.text import to_json, visible, visible_name
-from launcher.monitoring.look import ACTIVE, Overview, look, runs_in
+from launcher.monitoring.look import ACTIVE, Overview, read_overview, runs_in
 from trainer.runs.layout import STATUS_FILE
 from trainer.runs.status import Progress
 
@@ -37,13 +37,13 @@ def status(*, run: str | None, as_json: bool) -> int:
     with naming("RUN"):
         runs = [] if (folder / STATUS_FILE).exists() else runs_in(folder)
         if runs:
-            seen = [look(one, asks_slurm=False) for one in runs]
+            seen = [read_overview(one, asks_slurm=False) for one in runs]
             width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else sys.maxsize
             print(to_json([one.to_json() for one in seen]) if as_json else table(folder, seen, width=width))
             return 0
         if run is None:
             raise UserError(f"RUN: there is no run in {folder}; give a run's folder, or one with runs in it")
-        one = look(folder)
+        one = read_overview(folder)
         if one.state == "empty" and (folder / "index.json").is_file():
             raise UserError(f"RUN: {run!r} is a dataset; `zeromt inspect {run}` shows it")
     print(to_json(one.to_json()) if as_json else "\n".join(lines_of(one)))

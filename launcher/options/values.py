@@ -87,12 +87,12 @@ def _task_of_array() -> tuple[int, int]:
 
 def path(text: str) -> str:
     """Parse a path; `~` at its beginning is the home folder."""
-    return _looked_at(text)[0]
+    return _path_and_mode(text)[0]
 
 
 def existing(text: str) -> str:
     """Parse the path of an existing file or folder."""
-    name, mode = _looked_at(text)
+    name, mode = _path_and_mode(text)
     if not mode:
         raise argparse.ArgumentTypeError(f"{text!r}: no such file or folder; give one that exists")
     return name
@@ -100,7 +100,7 @@ def existing(text: str) -> str:
 
 def existing_file(text: str) -> str:
     """Parse the path of an existing file, which may be a pipe."""
-    name, mode = _looked_at(text)
+    name, mode = _path_and_mode(text)
     if not mode or stat.S_ISDIR(mode):
         raise argparse.ArgumentTypeError(f"{text!r}: no such file; give a file that exists")
     return name
@@ -108,7 +108,7 @@ def existing_file(text: str) -> str:
 
 def existing_folder(text: str) -> str:
     """Parse the path of an existing folder, a run's in most commands."""
-    name, mode = _looked_at(text)
+    name, mode = _path_and_mode(text)
     if not stat.S_ISDIR(mode):
         raise argparse.ArgumentTypeError(f"{text!r}: no such folder; give a folder that exists")
     return name
@@ -125,15 +125,15 @@ def new_path(text: str) -> str:
 
 def new_file(text: str) -> str:
     """Parse the path of a file to be written: no standard output, and no YAML file, which may be a configuration."""
-    name, mode = _looked_at(text)
-    if text == "-" or stat.S_ISDIR(mode) or not stat.S_ISDIR(_looked_at(str(Path(name).absolute().parent))[1]):
+    name, mode = _path_and_mode(text)
+    if text == "-" or stat.S_ISDIR(mode) or not stat.S_ISDIR(_path_and_mode(str(Path(name).absolute().parent))[1]):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give a file in a folder that exists")
     if stat.S_ISREG(mode) and name.endswith((".yaml", ".yml")):
         raise argparse.ArgumentTypeError(f"{text!r} is there, and a YAML file is not replaced; give another name")
     return name
 
 
-def _looked_at(text: str) -> tuple[str, int]:
+def _path_and_mode(text: str) -> tuple[str, int]:
     """A path without `~`, and the mode (`st_mode`) of what is there; 0 if nothing is."""
     from configs.errors import UserError  # imported late, so that usage errors and help are fast
     from configs.process.files import expand, status_of

@@ -22,7 +22,7 @@ from configs.process.streams import note, tell
 from launcher.machine.supervise import RankSupervisor
 from launcher.start.ranks import ENDED, TRACE, Job, child_environment, torchrun_command
 from launcher.start.run_folder import make_ready
-from trainer.runs.failure import STACKS, Failure, find_cause, leave_note, read_failures, stuck_in
+from trainer.runs.failure import STACKS, Failure, find_cause, find_stuck_ranks, leave_note, read_failures
 from trainer.runs.layout import FAILURES, LAUNCH_LOCK, STATUS_FILE
 from trainer.runs.run_lock import RunLock
 from trainer.runs.status import EXIT_CODES, LAUNCH_ID, read_status, write_status
@@ -112,7 +112,7 @@ def note_ends(run: Path, launch_id: str, private: Path) -> None:
         launch_id: of this start.
         private: the folder of this start on this machine, with what hung ranks and NCCL's recorder have written.
     """
-    for path, failure in stuck_in(private):
+    for path, failure in find_stuck_ranks(private):
         tell(f"zeromt: rank {failure.rank} is {failure.message}; its stacks: {run / FAILURES / launch_id / path.name}")
         leave_note(run, launch_id, failure)
     with contextlib.suppress(OSError):  # a full disk

@@ -100,8 +100,8 @@ def check_network(rendezvous: tuple[str, int], interface: str | None, *, is_firs
             others to themselves.
     """
     addresses = {
-        name: [one.address.partition("%")[0] for one in found if one.family in (socket.AF_INET, socket.AF_INET6)]
-        for name, found in psutil.net_if_addrs().items()
+        name: [one.address.partition("%")[0] for one in entries if one.family in (socket.AF_INET, socket.AF_INET6)]
+        for name, entries in psutil.net_if_addrs().items()
     }
     there = ", ".join(name for name, ips in addresses.items() if ips)
     if interface is not None:

@@ -169,7 +169,7 @@ def torchrun_command(job: Job, launch_id: str, private: Path, *, reset: str | No
         *([f"--numa-binding={job.numa_binding}"] if job.numa_binding else []),
         *(
             [f"--shutdown-timeout={round(60 * job.run.supervision.save_minutes)}"]
-            if _knows("--shutdown-timeout")
+            if _is_torchrun_option("--shutdown-timeout")
             else []
         ),
         f"--log-dir={job.logs}",
@@ -181,7 +181,7 @@ def torchrun_command(job: Job, launch_id: str, private: Path, *, reset: str | No
     ]
 
 
-def _knows(option: str) -> bool:
+def _is_torchrun_option(option: str) -> bool:
     """Whether this torch's torchrun has an option; importing it to ask would take seconds."""
     torch = importlib.util.find_spec("torch")
     assert torch is not None

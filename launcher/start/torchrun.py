@@ -15,7 +15,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.run import main
 
 
-def told(failure: ProcessFailure) -> tuple[str, int]:
+def describe_end(failure: ProcessFailure) -> tuple[str, int]:
     """How a rank ended, and when: the second before torchrun saw it, to come before the notes of its victims.
 
     The process that aborts may be a victim: NCCL aborts when a peer is gone.
@@ -35,5 +35,5 @@ if __name__ == "__main__":
     except SignalException:
         sys.exit(1)
     except ChildFailedError as error:
-        file.write_text(json.dumps({rank: told(failure) for rank, failure in error.failures.items()}))
+        file.write_text(json.dumps({rank: describe_end(failure) for rank, failure in error.failures.items()}))
         sys.exit(1)

@@ -36,8 +36,8 @@ def problem(device: torch.device, dtype: torch.dtype, kind: LayoutKind = "padded
         kind: the layout of the passes.
     """
     try:
-        found = (_difference(objective, device, dtype, kind) for objective in _objectives())
-        return next(filter(None, found), "")
+        differences = (_difference(objective, device, dtype, kind) for objective in _objectives())
+        return next(filter(None, differences), "")
     except Exception as error:  # anything may fail while a kernel compiles or starts
         return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 

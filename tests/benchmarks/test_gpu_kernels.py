@@ -12,7 +12,7 @@ from benchmarks.device.kernels import Sizes, kernels, measure
 def test_kernels_on_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     """Shows the table whatever it says: it is to be kept."""
     device = torch.device("cuda")
-    found = [measure(kernel, device=device, repetitions=20) for kernel in kernels(Sizes(), device)]
+    rows = [measure(kernel, device=device, repetitions=20) for kernel in kernels(Sizes(), device)]
     with capsys.disabled():
-        print_table(f"kernels in bf16 on {torch.cuda.get_device_name()}", found)
-    assert all(row["right"] == "yes" for row in found), found
+        print_table(f"kernels in bf16 on {torch.cuda.get_device_name()}", rows)
+    assert all(row["right"] == "yes" for row in rows), rows

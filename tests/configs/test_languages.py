@@ -36,7 +36,7 @@ def test_codes_of_a_language(codes: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "there", "found"),
+    ("asked", "there", "matches"),
     [
         ("zh", NLLB, ["zho_Hans"]),
         ("zh_HK", NLLB, ["zho_Hant"]),
@@ -57,8 +57,8 @@ def test_codes_of_a_language(codes: list[str]) -> None:
         ("formal", ["informal", "fo"], []),
     ],
 )
-def test_the_best_match(asked: str, there: list[str], found: list[str]) -> None:
-    assert same_language(asked, there) == found
+def test_the_best_match(asked: str, there: list[str], matches: list[str]) -> None:
+    assert same_language(asked, there) == matches
 
 
 def test_scripts() -> None:

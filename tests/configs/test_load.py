@@ -92,8 +92,8 @@ def test_broken_rule_is_one_line(tmp_path: Path, settings: str, field: str) -> N
 def test_defaults_then_preset_then_file_then_overrides(tmp_path: Path) -> None:
     path = write(tmp_path, "preset: vaswani_big\nmodel: {dropout: 0.2, attention: {num_heads: 8}}\n")
     model = load_run(path, ["model.attention.num_heads=2", "model.attention.num_heads=4"]).model
-    found = flat(model)
-    assert (found.d_model, found.d_ff, found.dropout, found.num_heads) == (1024, 4096, 0.2, 4)
+    fields = flat(model)
+    assert (fields.d_model, fields.d_ff, fields.dropout, fields.num_heads) == (1024, 4096, 0.2, 4)
     assert model.max_positions == ModelSection().max_positions
 
 

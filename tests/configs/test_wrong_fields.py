@@ -40,15 +40,15 @@ def wrong_values(field: FieldHelp) -> list[Any]:
     """Values of no type of the field's, and those just beyond its bounds."""
     begin = next(one for one in OTHER_TYPES if field.type.startswith(one))
     has_several_types = " or " in field.type.replace(" or null", "").replace("true or false", "")
-    found: list[Any] = [2**63] if begin == "whole number" else []
+    values: list[Any] = [2**63] if begin == "whole number" else []
     for word, text, is_length in re.findall(r"(above|at least|at most|below) ([-\d.]+)( long)?", field.type):
         step = 1 if is_length or begin == "whole number" else 0.001
         beyond = float(text) + {"at least": -step, "at most": step}.get(word, 0)
-        found.append("x" * int(beyond) if is_length else int(beyond) if step == 1 else beyond)
-    found += ["\n"] if "matching" in field.type else []
+        values.append("x" * int(beyond) if is_length else int(beyond) if step == 1 else beyond)
+    values += ["\n"] if "matching" in field.type else []
     if begin == "list of: ":  # whose bounds are those of its items, or of itself
-        found = [["\n"]] if "matching" in field.type else []
-    return found + ([{"odd": 1}] if has_several_types else OTHER_TYPES[begin])
+        values = [["\n"]] if "matching" in field.type else []
+    return values + ([{"odd": 1}] if has_several_types else OTHER_TYPES[begin])
 
 
 def wrong_file(root: type[Any], number: int, *, misspelt: bool) -> tuple[dict[str, Any], list[str]]:

@@ -36,17 +36,17 @@ def vocabulary(one: Tokenizer, side: Side) -> list[str]:
 def test_pieces_are_kept_or_cut(old: dict[str, Any], new: dict[str, Any]) -> None:
     before, now = tokenizer(**old), tokenizer(**new)
     for side in ("source", "target"):
-        found = match(before, now, side)
+        matched = match(before, now, side)
         theirs, ours = vocabulary(before, side), vocabulary(now, side)
-        assert sorted([*found.kept, *found.cut, *found.unknown]) == list(range(len(ours)))
-        assert all(ours[number] == theirs[row] for number, row in found.kept.items())
-        assert {ours[n] for n in found.kept} == set(ours) & set(theirs)
+        assert sorted([*matched.kept, *matched.cut, *matched.unknown]) == list(range(len(ours)))
+        assert all(ours[number] == theirs[row] for number, row in matched.kept.items())
+        assert {ours[n] for n in matched.kept} == set(ours) & set(theirs)
         encode = before.encode_source if side == "source" else before.encode_target
-        begins = {n: ours[n].removeprefix("\u2581") for n in found.cut if ours[n].startswith("\u2581")}
+        begins = {n: ours[n].removeprefix("\u2581") for n in matched.cut if ours[n].startswith("\u2581")}
         begins = {n: text for n, text in begins.items() if text and "\u2581" not in text}
         for (number, _), row in zip(begins.items(), encode(list(begins.values())), strict=True):
-            assert list(found.cut[number]) == [piece for piece in row if piece != UNK_ID]
-        for number, cut in found.cut.items():
+            assert list(matched.cut[number]) == [piece for piece in row if piece != UNK_ID]
+        for number, cut in matched.cut.items():
             assert UNK_ID not in cut
             if "cf" not in str(old) and not ours[number].startswith("<0x"):
                 spelled = "".join(theirs[piece] for piece in cut)
@@ -56,14 +56,14 @@ def test_pieces_are_kept_or_cut(old: dict[str, Any], new: dict[str, Any]) -> Non
 def test_what_cannot_be_spelled_is_new() -> None:
     words = ["\u03b1\u03b2\u03b3 \u03b4", "\u03b2\u03b1 \u03b3"] * 50
     greek = train_tokenizer(TokenizerSection(vocab_size=16, threads=1), words, ["a b", "ba c"] * 50)
-    found = match(tokenizer(), greek, "source")
+    matched = match(tokenizer(), greek, "source")
     pieces = greek.source_vocabulary()
-    assert {pieces[n] for n in found.unknown} >= {"\u03b1", "\u03b2", "\u03b3", "\u03b4"}
-    assert found.counts()["new"] == len(found.unknown)
+    assert {pieces[n] for n in matched.unknown} >= {"\u03b1", "\u03b2", "\u03b3", "\u03b4"}
+    assert matched.counts()["new"] == len(matched.unknown)
 
 
 def test_tags_of_the_same_language_are_one() -> None:
     before, now = tokenizer(tags=[">>fr<<", ">>deu<<"]), tokenizer(tags=[">>fra<<", ">>spa<<"], other=True)
-    found = match(before, now, "source")
-    assert found.kept[now.tag_id(">>fra<<")] == before.tag_id(">>fr<<")
-    assert list(found.cut[now.tag_id(">>spa<<")]) == [before.tag_id(">>fr<<"), before.tag_id(">>deu<<")]
+    matched = match(before, now, "source")
+    assert matched.kept[now.tag_id(">>fra<<")] == before.tag_id(">>fr<<")
+    assert list(matched.cut[now.tag_id(">>spa<<")]) == [before.tag_id(">>fr<<"), before.tag_id(">>deu<<")]

@@ -29,8 +29,8 @@ def backward(
     """The gradients by query, key and value; a mask gets none."""
     assert not wanted[3]
     *_, p, is_causal, seed, _ = rest
-    found = _gradients(grad, (query, key, value), lambda q, k, v: _attend(q, k, v, bias, p, is_causal, seed, scale))
-    return *map(_heads_inside, found), None
+    gradients = _gradients(grad, (query, key, value), lambda q, k, v: _attend(q, k, v, bias, p, is_causal, seed, scale))
+    return *map(_heads_inside, gradients), None
 
 
 def packed_forward(
@@ -53,8 +53,8 @@ def packed_backward(
     scale: float | None = None, **_: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Its gradients by query, key and value."""
-    found = _gradients(grad, (query, key, value), lambda *x: packed_forward(*x, *rows, scale=scale)[0])
-    return tuple(x.contiguous() for x in found)
+    gradients = _gradients(grad, (query, key, value), lambda *x: packed_forward(*x, *rows, scale=scale)[0])
+    return tuple(x.contiguous() for x in gradients)
 
 
 def efficient_forward(
@@ -74,8 +74,8 @@ def efficient_backward(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Its gradients by query, key and value, and none by a bias."""
     rows = bounds_q, bounds_k, max_q, max_k, p, mask_type == 1
-    found = packed_backward(grad[0], query[0], key[0], value[0], out[0], log_sums, *rows, scale=scale)
-    return *(x[None] for x in found), query.new_empty(0)
+    gradients = packed_backward(grad[0], query[0], key[0], value[0], out[0], log_sums, *rows, scale=scale)
+    return *(x[None] for x in gradients), query.new_empty(0)
 
 
 def _attend(
@@ -100,5 +100,5 @@ def _heads_inside(x_BHLK: Tensor) -> Tensor:
 def _gradients(grad: Tensor, inputs: tuple[Tensor, ...], compute: Callable[..., Tensor]) -> tuple[Tensor, ...]:
     clean = torch.overrides.enable_reentrant_dispatch()  # within an operator nothing is recorded
     with clean, torch._C._DisableTorchDispatch(), torch.enable_grad():
-        found: tuple[Tensor, ...] = torch.func.vjp(compute, *inputs)[1](grad)
-    return found
+        gradients: tuple[Tensor, ...] = torch.func.vjp(compute, *inputs)[1](grad)
+    return gradients

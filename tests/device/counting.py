@@ -37,10 +37,10 @@ def as_rank(on_device: bool, cases: Sequence[Case], stages: Sequence[int]) -> tu
 
         use_pseudo_device()
     world = World(timeout_minutes=2)
-    found = {case: _count(case, world) for case in cases}
+    counts = {case: _count(case, world) for case in cases}
     trained = [_train(stage, world) for stage in stages]
     world.close()
-    return found, trained
+    return counts, trained
 
 
 def _count(case: Any, world: Any) -> dict[str, Any]:
@@ -79,12 +79,12 @@ def _train(stage: Any, world: Any) -> list[float]:
         device=world.device,
     )
     dice = torch.Generator().manual_seed(world.rank)
-    found = []
+    sums_and_norms = []
     for _ in range(UPDATES):
         for is_last in (False, True):
             ids = torch.randint(3, VOCABULARY, (3, 7), generator=dice).to(world.device)
             batch = DeviceBatch(source=ids, target_input=ids, target_output=ids)
-            found.append(float(engine.accumulate(batch, scale=1e-2, is_last=is_last).loss_sum))
-        found.append(float(engine.step(1e-3).grad_norm))
+            sums_and_norms.append(float(engine.accumulate(batch, scale=1e-2, is_last=is_last).loss_sum))
+        sums_and_norms.append(float(engine.step(1e-3).grad_norm))
     engine.close()
-    return found
+    return sums_and_norms

@@ -62,10 +62,10 @@ class Meter:
 
     def kernels_by(self, key: str) -> Counter[str]:
         """Kernels by `operator`, or by the `line` of code that asked for them."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for call in self.calls:
-            found[getattr(call, key)] += call.launches
-        return found
+            counts[getattr(call, key)] += call.launches
+        return counts
 
 
 METERS: list[Meter] = []

@@ -37,13 +37,13 @@ def test_an_update_is_laid_out_ahead_and_sent_when_it_is_needed(
     ahead._thread.begin(lambda: None)()  # type: ignore[union-attr]  # behind them
     ahead.close()
     monkeypatch.setattr(lookahead, "lay_out", None)
-    found = ahead.passes(update)
+    passes = ahead.passes(update)
     with metered() as meter:
-        sent = [one.send() for one in found]
-    assert meter.kernels_by("operator")["copy_"] == sum(one.lanes != () for one in found), "one copy each"
+        sent = [one.send() for one in passes]
+    assert meter.kernels_by("operator")["copy_"] == sum(one.lanes != () for one in passes), "one copy each"
     assert not meter.uploads
     assert not meter.waits
-    assert [(one.lanes, one.seed) for one in found] == [(one.lanes, one.seed) for one in expected]
+    assert [(one.lanes, one.seed) for one in passes] == [(one.lanes, one.seed) for one in expected]
     assert [tensors(batch) for batch in sent] == [tensors(one.send()) for one in expected]
 
 

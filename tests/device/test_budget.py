@@ -57,15 +57,15 @@ def on_device(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> list[
 @pytest.mark.parametrize("case", BUDGETS, ids=lambda case: f"ZeRO-{case[0]}{' offload' if case[1] else ''}")
 def test_an_update_keeps_within_its_budget(on_device: list[tuple[Counts, list[list[float]]]], case: Case) -> None:
     for rank, (by_case, _) in enumerate(on_device):
-        found, (added, step, waits, sent) = by_case[case], BUDGETS[case]
-        told = f"rank {rank}: {json.dumps(found, indent=1)}"
-        assert max(found["added"], found["added_later"]) <= added, told
-        assert found["step"] <= step, told
-        assert found["waits"] <= waits, told
-        assert found["sent"] == list(sent), told
-        assert case[1] or not found["lines"]["uploads"], told
+        counts, (added, step, waits, sent) = by_case[case], BUDGETS[case]
+        told = f"rank {rank}: {json.dumps(counts, indent=1)}"
+        assert max(counts["added"], counts["added_later"]) <= added, told
+        assert counts["step"] <= step, told
+        assert counts["waits"] <= waits, told
+        assert counts["sent"] == list(sent), told
+        assert case[1] or not counts["lines"]["uploads"], told
         # of the update before, norm and losses are read when the device has all passes of this one
-        queued, is_late = found["lines"]["queued"], not case[1] and case[0] < 3
+        queued, is_late = counts["lines"]["queued"], not case[1] and case[0] < 3
         assert not is_late or (len(queued) == 2 and min(queued) > MICRO_BATCHES * sum(MODEL["vaswani_base", "cuda"])), (
             told
         )
@@ -77,14 +77,14 @@ def test_updates_are_those_of_the_cpu(
     """Losses and norms of two ranks at every stage: what is counted is the real thing."""
     cpu = forked.ranks(2, as_rank, False, [], STAGES, cwd=tmp_path, meet=False)
     for (_, mine), (_, theirs) in zip(on_device, cpu, strict=True):
-        for stage, (found, expected) in enumerate(zip(mine, theirs, strict=True)):
-            assert found == pytest.approx(expected, rel=1e-5), f"ZeRO-{stage}"
+        for stage, (sums_and_norms, expected) in enumerate(zip(mine, theirs, strict=True)):
+            assert sums_and_norms == pytest.approx(expected, rel=1e-5), f"ZeRO-{stage}"
 
 
 @pytest.mark.parametrize(("preset", "kernels"), MODEL)
 def test_kernels_of_the_model(preset: str, kernels: str) -> None:
     """Attention is one forward and three backward."""
-    found = count_model(preset_model(preset, {}), shape=SMALL, vocab=37_000, kernels=kernels)
-    for meter, most in zip(found, MODEL[preset, kernels], strict=True):
+    meters = count_model(preset_model(preset, {}), shape=SMALL, vocab=37_000, kernels=kernels)
+    for meter, most in zip(meters, MODEL[preset, kernels], strict=True):
         assert meter.num_kernels <= most, meter.kernels_by("operator")
         assert not meter.waits

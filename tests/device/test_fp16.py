@@ -44,14 +44,14 @@ def norms(stages: Sequence[Any]) -> list[tuple[float, float]]:
         engine.close()
         return float(result.grad_norm)
 
-    found = [(norm(stage, "fp16"), norm(stage, "fp32")) for stage in stages]
+    by_stage = [(norm(stage, "fp16"), norm(stage, "fp32")) for stage in stages]
     world.close()
-    return found
+    return by_stage
 
 
 @pytest.mark.parametrize("stages", [[1], pytest.param([0, 2, 3], marks=pytest.mark.slow)], ids=str)
 def test_an_engine_scales_them(stages: list[int], forked: Forked, tmp_path: Path) -> None:
-    [found] = forked.ranks(1, norms, stages, meet=False, cwd=tmp_path)
-    for half, full in found:
+    [by_stage] = forked.ranks(1, norms, stages, meet=False, cwd=tmp_path)
+    for half, full in by_stage:
         assert 0 < full < 1e-5
         assert half == pytest.approx(full, rel=0.1)

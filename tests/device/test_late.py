@@ -24,9 +24,11 @@ def both(cases: list[tuple[int, str]]) -> dict[tuple[int, str], tuple[dict[str, 
 
     use_pseudo_device()
     on_device = World(timeout_minutes=2)
-    found = {case: (_train(*case, on_device, is_late=True), _train(*case, on_device, is_late=False)) for case in cases}
+    by_case = {
+        case: (_train(*case, on_device, is_late=True), _train(*case, on_device, is_late=False)) for case in cases
+    }
     on_device.close()
-    return found
+    return by_case
 
 
 def _train(stage: Any, precision: Any, world: Any, *, is_late: bool) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def _train(stage: Any, precision: Any, world: Any, *, is_late: bool) -> dict[str
         scales.append(engine.loss_scale)  # that of this update, or, if it was made at once, the next one's
         if update >= NAN_AT - 1:
             states.append(_state(engine))
-    found = {
+    outcome = {
         "applied": [r.applied for r in results],
         "norms": [float(r.grad_norm) for r in results],
         "waits": waits,
@@ -81,7 +83,7 @@ def _train(stage: Any, precision: Any, world: Any, *, is_late: bool) -> dict[str
         "steps": {float(state["step"]) for state in engine._states.optimizer.state.values()},
     }
     engine.close()
-    return found
+    return outcome
 
 
 def _state(engine: Any) -> dict[str, Tensor]:
@@ -94,8 +96,8 @@ def _state(engine: Any) -> dict[str, Tensor]:
 def test_the_device_decides_as_the_host_does(
     num_ranks: int, cases: list[tuple[int, str]], forked: Forked, tmp_path: Path
 ) -> None:
-    found = forked.ranks(num_ranks, both, cases, cwd=tmp_path, meet=False, seconds=280)
-    for rank, case in itertools.product(found, cases):
+    ranks = forked.ranks(num_ranks, both, cases, cwd=tmp_path, meet=False, seconds=280)
+    for rank, case in itertools.product(ranks, cases):
         late, at_once = rank[case]
         assert late["applied"] == at_once["applied"] == [update != NAN_AT for update in range(UPDATES)]
         assert late["waits"][2:] == [0] * (UPDATES - 2), "the first shows the optimizer's states"

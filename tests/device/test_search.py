@@ -29,13 +29,13 @@ def a_model() -> Transformer:
     return peaked_model(3, vocab=9, max_positions=32)
 
 
-def found_by(section: SearchSection, device: str | torch.device = "cpu", **options: Any) -> list[list[Hypothesis]]:
+def hypotheses_of(section: SearchSection, device: str | torch.device = "cpu", **options: Any) -> list[list[Hypothesis]]:
     n_best = section.beam if section.sampler is None else 2
     return search(a_model().to(device), SOURCES.to(device), section, n_best=n_best, **options)
 
 
-def assert_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    for one, other in zip(found, expected, strict=True):
+def assert_equal(n_best_lists: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    for one, other in zip(n_best_lists, expected, strict=True):
         assert_same(one, [(h.ids, h.score) for h in other])
 
 
@@ -46,8 +46,8 @@ def test_the_host_waits_every_eighth_step(name: str) -> None:
     )
     model, source = a_model().to(DEVICE), SOURCES.to(DEVICE)
     with metered() as meter:
-        found = search(model, source, section)
-    assert max(len(hypotheses[0].ids) for hypotheses in found) == 19, "20 steps with EOS"
+        n_best_lists = search(model, source, section)
+    assert max(len(hypotheses[0].ids) for hypotheses in n_best_lists) == 19, "20 steps with EOS"
     assert meter.waits.total() <= 1 + 3, meter.waits
     assert meter.uploads.total() <= (section.sampler is not None), "random numbers, once"
 
@@ -58,10 +58,10 @@ def test_looking_less_often_finds_the_same(
     name: str, prefixes: list[list[int]] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     section = SearchSection(max_length_extra=9, **SECTIONS[name])
-    each_step = found_by(section, prefixes=prefixes)
+    each_step = hypotheses_of(section, prefixes=prefixes)
     assert len({len(h.ids) for hypotheses in each_step for h in hypotheses}) > 2, "they end at different steps"
     for steps in (3, 8, 100):
         monkeypatch.setattr(kernels, "STEPS_ON_CPUS", steps)
-        assert_equal(found_by(section, prefixes=prefixes), each_step)
+        assert_equal(hypotheses_of(section, prefixes=prefixes), each_step)
     for device in (DEVICE, *GPUS):
-        assert_equal(found_by(section, device, prefixes=prefixes), each_step)
+        assert_equal(hypotheses_of(section, device, prefixes=prefixes), each_step)

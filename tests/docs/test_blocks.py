@@ -50,7 +50,7 @@ BLOCK = re.compile(
     re.M,
 )
 PAGES = {
-    path.relative_to(REPO).as_posix(): [Block(*found) for found in BLOCK.findall(path.read_text(encoding="utf-8"))]
+    path.relative_to(REPO).as_posix(): [Block(*groups) for groups in BLOCK.findall(path.read_text(encoding="utf-8"))]
     for path in (REPO / "README.md", REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").rglob("*.md")))
 }
 

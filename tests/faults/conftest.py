@@ -73,12 +73,12 @@ class Run:
 
     def complete_steps(self) -> list[int]:
         """Steps of the checkpoints of which every byte is what the manifest says, the oldest first."""
-        found = []
+        steps = []
         for folder in reversed(list_steps(self.folder / "checkpoints")):
             with contextlib.suppress(CheckpointError):
                 if not verify(read_checkpoint(folder)):
-                    found.append(step_of(folder) or 0)
-        return found
+                    steps.append(step_of(folder) or 0)
+        return steps
 
     def leftovers(self) -> list[str]:
         """Names in the checkpoints' folder that are neither a checkpoint nor `latest`."""
@@ -95,13 +95,13 @@ class Run:
     def processes(self) -> list[int]:
         """Everything that was started for this run and still lives, whoever its parent is now."""
         mark = f"{PLAN}={self.plan}".encode()
-        found = []
+        pids = []
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 is_dead = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
                 if not is_dead and mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-        return found
+                    pids.append(int(entry.name))
+        return pids
 
     def assert_same(self, other: "Run") -> None:
         """Losses, pairs and final weights to the last bit, and no process left."""

@@ -57,8 +57,8 @@ def ended(corpus_en_fr: Corpus, shim: Path, tmp_path_factory: pytest.TempPathFac
     runs["unwritable"].folder.mkdir()
     (runs["unwritable"].folder / "checkpoints").symlink_to(UNWRITABLE)
     with closing(Forked(*injected(shim, runs["full"]))) as forked:
-        found = forked.ranks(2, run_all, [(run.settings, run.plan) for run in runs.values()], cwd=folder)
-    every = zip(runs.items(), *found, strict=True)
+        outcomes = forked.ranks(2, run_all, [(run.settings, run.plan) for run in runs.values()], cwd=folder)
+    every = zip(runs.items(), *outcomes, strict=True)
     return {name: Ended(run, *zip(one, other, strict=True)) for (name, run), one, other in every}
 
 

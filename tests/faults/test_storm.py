@@ -141,13 +141,13 @@ def _strike(run: Run, command: Command, one: Launched) -> int:
 
 
 def _processes(run: Run, wanted: str) -> list[int]:
-    found = []
+    pids = []
     for pid in run.processes():
         with suppress(OSError):  # it has ended
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             if wanted in ("all", next((role for word, role in ROLES.items() if word in words), "")):
-                found.append(pid)
-    return found
+                pids.append(pid)
+    return pids
 
 
 @pytest.mark.slow

@@ -140,18 +140,18 @@ def problems(call: Call, outcome: Outcome, folder: Path, changed: Sequence[str])
         changed: names in the folder that are not what they were.
     """
     said, code = outcome.out + outcome.err, outcome.code
-    found = [f"printed {sign!r}" for sign in SIGNS if sign in said]
+    wrong = [f"printed {sign!r}" for sign in SIGNS if sign in said]
     if code is None or code not in (0, 1, 2, 75) or (code == 1 and not _is_listed(call, said)):
-        found.append(f"exit code {code}")
+        wrong.append(f"exit code {code}")
     errors = [line for line in outcome.err.splitlines() if line.startswith("zeromt: error: ")]
     if code == 2 and call.streams[2] == "out" and not errors:
-        found.append("exit code 2 without a line that says why")
+        wrong.append("exit code 2 without a line that says why")
     if call.forged and code == 2 and len(errors) > 1 and "config.yaml" not in call.forged[0]:  # a line for each field
-        found.append(f"{len(errors)} lines of errors")
+        wrong.append(f"{len(errors)} lines of errors")
     if call.forged and outcome.memory_bytes > MEMORY_BYTES:
-        found.append(f"took {outcome.memory_bytes >> 20} MiB")
+        wrong.append(f"took {outcome.memory_bytes >> 20} MiB")
     lost = [name for name in changed if not _may_change(call, folder, name)]
-    return found + [f"left running: {one}" for one in outcome.left] + [f"changed: {name}" for name in lost]
+    return wrong + [f"left running: {one}" for one in outcome.left] + [f"changed: {name}" for name in lost]
 
 
 def _is_listed(call: Call, said: str) -> bool:

@@ -85,10 +85,10 @@ def build(genuine: Path, folder: Path) -> None:
 
 def contents(folder: Path) -> dict[str, str]:
     """Every file below a folder, by the hash of its bytes; links by what they name."""
-    found = {}
+    entries = {}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink():
-            found[str(path.relative_to(folder))] = str(path.readlink())
+            entries[str(path.relative_to(folder))] = str(path.readlink())
         elif path.is_file() and path.stat().st_size < 1 << 26 and os.access(path, os.R_OK):
-            found[str(path.relative_to(folder))] = sha256(path.read_bytes()).hexdigest()
-    return found
+            entries[str(path.relative_to(folder))] = sha256(path.read_bytes()).hexdigest()
+    return entries

@@ -60,8 +60,8 @@ def try_(forked: Forked, strategy: SearchStrategy[Call], number: int, phases: tu
             before, canaries = places.contents(folder), places.contents(outside)
             [outcome] = forked.ranks(1, perform, call, root, cwd=folder, meet=False, seconds=2 * PATIENCE)
             after = places.contents(folder)
-            found = problems(call, outcome, folder, [name for name in before if before[name] != after.get(name)])
-            assert not found, f"{found}\n{outcome.out[-500:]}\n{outcome.err[-2500:]}"
+            wrong = problems(call, outcome, folder, [name for name in before if before[name] != after.get(name)])
+            assert not wrong, f"{wrong}\n{outcome.out[-500:]}\n{outcome.err[-2500:]}"
             assert places.contents(outside) == canaries, "something outside has changed"
 
     make()

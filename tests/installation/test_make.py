@@ -107,8 +107,8 @@ def test_an_older_driver_gets_the_build_for_cuda_12_also_from_wheels(checkout: P
 def test_a_site_s_torch_is_used_with_the_wheels_that_it_lacks(checkout: Path, tmp_path: Path) -> None:
     for python, folder in ((OTHER, "other"), (HERE, "wheels")):
         make(checkout, "wheels", "TORCH=site", f"PYTHON_VERSION={python}", f"WHEELS={folder}")
-        found = {"-".join(path.name.split("-")[:3:2]) for path in (checkout / folder).iterdir()}
-        assert found == {"deepspeed-py3", "setuptools-py3", f"numpy-cp{python.replace('.', '')}"}
+        wheels = {"-".join(path.name.split("-")[:3:2]) for path in (checkout / folder).iterdir()}
+        assert wheels == {"deepspeed-py3", "setuptools-py3", f"numpy-cp{python.replace('.', '')}"}
     site = tmp_path / "site"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(site)], check=True, timeout=PATIENCE)
     for one in (torch(tmp_path, "2.11.0+cu130", "13.0"), wheel(tmp_path, "numpy", "1.26.4")):

@@ -15,8 +15,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "kernels":
         for plain in FASTER:
             monkeypatch.setattr(plain, "__init__", _with_kernels(plain.__init__))
-    found: str = request.param
-    return found
+    param: str = request.param
+    return param
 
 
 def _with_kernels(make: Callable[..., None]) -> Callable[..., None]:

@@ -90,12 +90,12 @@ class Notebook(SimpleNamespace):
 
     def state_dict(self) -> dict[str, Tensor]:
         """As the notebook saves it."""
-        found = {}
+        renamed = {}
         for name, tensor in self.weights.items():
             for ours, theirs in self.names.items():
                 name = name.replace(ours, theirs)
-            found[name] = tensor
-        return found
+            renamed[name] = tensor
+        return renamed
 
     def __call__(self, source: Tensor, target: Tensor) -> Tensor:
         """Logits for (B, S) and (B, T) ids."""
@@ -133,8 +133,8 @@ class Notebook(SimpleNamespace):
 
     def norm(self, name: str, x: Tensor) -> Tensor:
         """Over the width."""
-        found: Tensor = self.weights[f"{name}.weight"] * self.normalise(x) + self.weights[f"{name}.bias"]
-        return found
+        normed: Tensor = self.weights[f"{name}.weight"] * self.normalise(x) + self.weights[f"{name}.bias"]
+        return normed
 
     def _linear(self, name: str, x: Tensor) -> Tensor:
         return F.linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))

@@ -66,11 +66,11 @@ def test_search_steps_are_the_full_decode(option: dict[str, Any]) -> None:
 def test_dropouts_by_place(given: float | None, rate: float) -> None:
     section = tiny_section(dropout=0.4, embedding_dropout=given, attention_dropout=0.1, activation_dropout=0.3)
     model = build_transformer(section, source_vocab_size=9, target_vocab_size=9, special=SPECIAL, seed=1)
-    found = {name: module.p for name, module in model.named_modules() if isinstance(module, Dropout)}
-    assert found.pop("source_embedding.dropout") == found.pop("target_embedding.dropout") == rate
+    rates = {name: module.p for name, module in model.named_modules() if isinstance(module, Dropout)}
+    assert rates.pop("source_embedding.dropout") == rates.pop("target_embedding.dropout") == rate
     ends = {"attention.dropout": 0.1, "feed_forward.dropout": 0.3, "residual.dropout": 0.4}
-    assert len(found) == 2 * 4 + 2 * 6
-    assert all(p == next(rate for end, rate in ends.items() if name.endswith(end)) for name, p in found.items())
+    assert len(rates) == 2 * 4 + 2 * 6
+    assert all(p == next(rate for end, rate in ends.items() if name.endswith(end)) for name, p in rates.items())
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "none"])

@@ -54,11 +54,11 @@ def test_loaded_weights_compute_the_same(preset: str) -> None:
 def test_a_search_finds_the_most_probable_tokens(preset: str) -> None:
     theirs = tiny_notebook(preset)
     section = SearchSection(beam=1, max_length_ratio=1e-9, max_length_extra=6)
-    for source, (found,) in zip(SOURCES, search(ours_of(preset, theirs), SOURCES, section), strict=True):
+    for source, (hypothesis,) in zip(SOURCES, search(ours_of(preset, theirs), SOURCES, section), strict=True):
         ids = [BOS]
         while len(ids) < 6 and ids[-1] != EOS:
             ids.append(EOS + int(log_probabilities(theirs, source[None], torch.tensor([ids]))[0, -1, EOS:].argmax()))
-        assert found.ids == [token for token in ids[1:] if token != EOS]
+        assert hypothesis.ids == [token for token in ids[1:] if token != EOS]
 
 
 @each_preset
@@ -92,8 +92,8 @@ def test_updates_are_the_same_and_dropout_stands_where_it_stood(preset: str, mon
             ([*ours.parameters()], our_log_probabilities(ours)),
             (trained, log_probabilities(theirs, SOURCES, TARGETS)[IS_REAL]),
         ]
-        for parameters, found in both:
-            gradients = torch.autograd.grad(-found[:, 5].sum(), parameters)
+        for parameters, log_probs in both:
+            gradients = torch.autograd.grad(-log_probs[:, 5].sum(), parameters)
             with torch.no_grad():
                 torch._foreach_add_(parameters, gradients, alpha=-0.01)
     check(ours, theirs, 2e-5)

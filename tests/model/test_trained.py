@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.device.work import said
+from benchmarks.device.work import json_output
 from configs import load_run
 from model import trained
 from model.flops import Vocabularies, parameters
@@ -55,15 +55,15 @@ def test_a_plan_counts_no_moments_of_what_is_frozen() -> None:
     listed = parameters(load_run("wmt_base", []).model, Vocabularies(source=37_000, target=37_000))
     frozen = sum(p.size for p in listed if p.name.startswith(("encoder.", "source_embedding.")))
     whole, less = (
-        said("plan", "wmt_base", "--gpus-per-node", "8", "engine.precision=bf16", f"{FREEZE}{pattern}")
+        json_output("plan", "wmt_base", "--gpus-per-node", "8", "engine.precision=bf16", f"{FREEZE}{pattern}")
         for pattern in ("[]", "[encoder, source_embedding]")
     )
     assert sum(whole["parameters"].values()) - less["trained"] == frozen
     for option, others in zip(whole["settings"], less["settings"], strict=True):
         assert option["setting"] == others["setting"]
         one, other = (of["memory"]["states"] for of in (option, others))
-        found = tuple(other[name] for name in ("optimizer", "weights", "host"))
-        assert found == pytest.approx((one["optimizer"] - 12 * frozen / 8, one["weights"], 4 * frozen / 8), rel=1e-3)
+        sizes = tuple(other[name] for name in ("optimizer", "weights", "host"))
+        assert sizes == pytest.approx((one["optimizer"] - 12 * frozen / 8, one["weights"], 4 * frozen / 8), rel=1e-3)
         assert one["host"] == 0
         assert other["gradients"] < one["gradients"]
     assert whole["chosen"]["checkpoint_bytes"] - less["chosen"]["checkpoint_bytes"] == 8 * frozen

@@ -41,12 +41,12 @@ def test_tied_matrices_are_one_and_computed_positions_none(tying: str, names: li
 def test_weights_depend_on_the_seed_alone_and_leave_the_global_generator() -> None:
     section = tiny_section(positions="learned", tied_embeddings="none")
     sizes: dict[str, Any] = {"source_vocab_size": 13, "target_vocab_size": 11, "special": SPECIAL}
-    found = []
+    state_dicts = []
     for other, seed in ((1, 7), (2, 7), (1, 8)):
         before = torch.manual_seed(other).get_state()
-        found.append(build_transformer(section, **sizes, seed=seed).state_dict())
+        state_dicts.append(build_transformer(section, **sizes, seed=seed).state_dict())
         assert torch.equal(before, torch.get_rng_state())
-    one, again, another = found
+    one, again, another = state_dicts
     assert all(torch.equal(one[name], again[name]) for name in one)
     drawn = [n for n in one if "norm" not in n and not n.endswith("bias")]
     assert len(drawn) > 20

@@ -51,7 +51,7 @@ _OPTIONS: dict[str, list[dict[str, Any]]] = {
 def _models(number: int) -> list[dict[str, Any]]:
     """In each, options in a random order take the value that meets most of those before it for the first time."""
     met: set[frozenset[tuple[str, int]]] = set()
-    draw, found = random.Random(2), []
+    draw, models = random.Random(2), []
     for _ in range(number):
         row: dict[str, int] = {}
         for name in draw.sample(list(_OPTIONS), len(_OPTIONS)):
@@ -60,8 +60,8 @@ def _models(number: int) -> list[dict[str, Any]]:
             best = max(range(len(values)), key=lambda at: len(pairs[at] - met))
             row[name] = values[best]
             met |= pairs[best]
-        found.append({key: v for name, at in row.items() for key, v in _OPTIONS[name][at].items()})
-    return found
+        models.append({key: v for name, at in row.items() for key, v in _OPTIONS[name][at].items()})
+    return models
 
 
 MODELS = [{}, *_models(15)]

@@ -180,13 +180,13 @@ class Cluster:
                     self._namespaces[node] = str(Path(f"/proc/{self._daemons[node].pid}/ns/uts").readlink())
 
     def _pids_on(self, node: str) -> list[int]:
-        found, namespace = [], self._namespaces.get(node)
+        pids, namespace = [], self._namespaces.get(node)
         for entry in Path("/proc").glob("[0-9]*") if namespace else ():
             with contextlib.suppress(OSError):
                 state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
                 if state != "Z" and str((entry / "ns" / "uts").readlink()) == namespace:
-                    found.append(int(entry.name))
-        return found
+                    pids.append(int(entry.name))
+        return pids
 
     def _wait(self, seconds: float, condition: Callable[[], bool], about: Callable[[], str] = str) -> None:
         end = time.monotonic() + seconds

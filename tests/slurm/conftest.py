@@ -48,12 +48,12 @@ def cluster() -> Iterator[Cluster]:
     if os.geteuid() == 0 and probe.returncode != 0:
         pytest.skip(f"no SLURM without namespaces: {probe.stderr.decode().strip()}")
     folder = Path(tempfile.mkdtemp(prefix="zs-", dir="/tmp"))  # short: unix sockets
-    found = Cluster(folder, port=17_000 + 10 * (os.getpid() % 300))
+    slurm = Cluster(folder, port=17_000 + 10 * (os.getpid() % 300))
     try:
-        found.start()
-        yield found
+        slurm.start()
+        yield slurm
     finally:
-        found.stop()
+        slurm.stop()
 
 
 @dataclass(kw_only=True)
@@ -120,13 +120,13 @@ class Job:
 
     def process(self, node: str, rank: str | None = None) -> int:
         """The oldest process of the job on a node, which is the launcher; or of one of its ranks there."""
-        found = []
+        matches = []
         for one in psutil.process_iter(["environ", "create_time"]):
             given = one.info["environ"] or {}
             where = (given.get("SLURM_JOB_ID"), given.get("SLURMD_NODENAME"))
             if where == (self.number, node) and rank in (None, given.get("RANK")):
-                found.append((one.info["create_time"], one.pid))
-        return int(min(found)[1])
+                matches.append((one.info["create_time"], one.pid))
+        return int(min(matches)[1])
 
     def updates(self) -> dict[int, tuple[str, float]]:
         """The identifiers' digest and the loss of each update; a step that is missing or doubled is an error."""
@@ -178,9 +178,9 @@ def undisturbed(cluster: Cluster, corpus_en_fr: Corpus, tmp_path_factory: pytest
 
 def assert_same_updates(job: Job, reference: Job) -> None:
     """The same identifiers in every update; and losses that agree at first, and roughly later, as rounding grows."""
-    found, expected = job.updates(), reference.updates()
-    assert [digest for digest, _ in found.values()] == [digest for digest, _ in expected.values()]
-    losses = [[run[step][1] for step in range(1, COMPARED + 1)] for run in (found, expected)]
+    updates, expected = job.updates(), reference.updates()
+    assert [digest for digest, _ in updates.values()] == [digest for digest, _ in expected.values()]
+    losses = [[run[step][1] for step in range(1, COMPARED + 1)] for run in (updates, expected)]
     assert losses[0] == pytest.approx(losses[1], abs=TOLERANCE)
 
 

@@ -45,10 +45,10 @@ class Driver:
         """The job of a step, once it is sent or adopted."""
         log = self._logs / f"{step}.log"
 
-        def found() -> list[str]:
+        def job_numbers() -> list[str]:
             return re.findall(r"^zeromt: job ([\d, ]+);", log.read_text() if log.exists() else "", re.MULTILINE)
 
-        return wait_until(found, self.said, seconds=PATIENCE)[-1]
+        return wait_until(job_numbers, self.said, seconds=PATIENCE)[-1]
 
     def wait(self, code: int) -> None:
         assert self.process.wait(PATIENCE) == code, self.said()

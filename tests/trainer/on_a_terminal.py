@@ -40,13 +40,13 @@ def on_a_terminal(
         finally:
             os._exit(code)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-    found = b""
+    output = b""
     with contextlib.suppress(OSError):  # EIO: nobody writes any more
         while part := os.read(terminal, 1 << 16):
-            found += part
+            output += part
     os.close(terminal)
     _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status), found.decode().replace("\r\n", "\n")
+    return os.waitstatus_to_exitcode(status), output.decode().replace("\r\n", "\n")
 
 
 def seen(text: str) -> list[str]:

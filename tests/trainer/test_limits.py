@@ -25,20 +25,20 @@ from trainer.terminal import warnings_of
 
 def rates(world: World, settings: list[str]) -> list[float]:
     """As a rank, to which an update takes a second on rank 0, and longer on others: the rates of a run."""
-    found: list[float] = []
+    lrs: list[float] = []
 
     def listen(built: Trainer, world: World) -> None:
         step = built.run.engine.step
 
         def heard(lr: float) -> StepResult:
-            found.append(lr)
+            lrs.append(lr)
             built.run.state.seconds += 1 + world.rank
             return step(lr)
 
         built.run.engine.step = heard  # type: ignore[method-assign]
 
     train_all(world, [settings], listen)
-    return found
+    return lrs
 
 
 @pytest.mark.parametrize(
@@ -60,17 +60,17 @@ def test_table(
     scores: dict[int, float], higher: bool, delta: float, after: int, expected: tuple[int, float, int]
 ) -> None:
     num, best, step = expected
-    found = current_plateau(scores, higher_is_better=higher, min_delta=delta, after=after)
-    assert found == pytest.approx((num, best, step), nan_ok=True)
+    plateau = current_plateau(scores, higher_is_better=higher, min_delta=delta, after=after)
+    assert plateau == pytest.approx((num, best, step), nan_ok=True)
 
 
 def test_only_scores_since_a_reset_count() -> None:
     config = load_run("debug", ["training.early_stopping={metric: chrf, patience: 2}"])
     chrf = {10: 50.0, 20: 40.0, 30: 30.0, 40: 29.0}
     state = TrainerState(step=40, scores={"bleu": {10: 1.0, 20: 2.0, 30: 3.0, 40: 4.0}, "chrf": chrf})
-    [found] = Limits(config, state).reached(0)
-    assert found.reason == "training.early_stopping: no chrf better than 50 of step 10 in 3 evaluations"
-    assert found.advice.endswith("; a larger training.early_stopping.patience continues")
+    [limit] = Limits(config, state).reached(0)
+    assert limit.reason == "training.early_stopping: no chrf better than 50 of step 10 in 3 evaluations"
+    assert limit.advice.endswith("; a larger training.early_stopping.patience continues")
     state.start_step = 20
     assert not Limits(config, state).reached(0)
     state.scores = {}  # measured otherwise
@@ -129,8 +129,8 @@ def test_in_a_run_of_minutes(corpus_en_fr: Corpus, forked: Forked, tmp_path: Pat
 @pytest.mark.parametrize(("scored", "saved", "is_told"), [(600, 300, False), (2000, 300, False), (300, 200, True)])
 def test_a_best_step_without_a_checkpoint_is_warned_of(scored: int, saved: int, is_told: bool) -> None:
     every = [f"evaluation.every_updates={scored}", f"checkpoint.every_updates={saved}", "training.max_updates=1000"]
-    found = list(warnings_of(load_run("debug", [*every, "checkpoint.keep_best=1", "schedule.warmup_updates=9"])))
-    assert [line.partition("; ")[2] for line in found] == ["set checkpoint.every_updates=300"] * is_told
+    lines = list(warnings_of(load_run("debug", [*every, "checkpoint.keep_best=1", "schedule.warmup_updates=9"])))
+    assert [line.partition("; ")[2] for line in lines] == ["set checkpoint.every_updates=300"] * is_told
 
 
 def test_a_warm_up_beyond_the_end_is_warned_of() -> None:

@@ -48,14 +48,14 @@ def test_messages_that_ranks_wait_for_between_two_updates(corpus_en_fr: Corpus, 
         "training.log_every=5",
         "evaluation.every_updates=0",
     ]
-    for found in forked.ranks(2, count_messages, settings, cwd=tmp_path):
-        assert found, "before and after"
-        assert not {*found} & {*range(1, 10)}, "and none for the log line"
+    for steps in forked.ranks(2, count_messages, settings, cwd=tmp_path):
+        assert steps, "before and after"
+        assert not {*steps} & {*range(1, 10)}, "and none for the log line"
 
 
 def spikes_at(world: World, overrides: list[str], steps: list[int]) -> list[tuple[Any, ...]]:
     """As a rank: train with one update whose loss jumps; what became of it."""
-    found: list[tuple[Any, ...]] = []
+    rewinds: list[tuple[Any, ...]] = []
     for step in steps:
         runs: list[Trainer] = []
 
@@ -73,9 +73,9 @@ def spikes_at(world: World, overrides: list[str], steps: list[int]) -> list[tupl
             train_all(world, [[*overrides, f"name=at-{step}"]], spoil)
         except Rewind as rewind:
             [built] = runs
-            found.append((rewind.step, rewind.skipped_ranges, built.run.state.step, built.saver.saved_step))
+            rewinds.append((rewind.step, rewind.skipped_ranges, built.run.state.step, built.saver.saved_step))
             built.close()
-    return found
+    return rewinds
 
 
 def test_a_spike_is_seen_before_the_second_update_after_it_and_before_it_is_saved(

@@ -242,6 +242,6 @@ def replay_each(world: World) -> list[dict[str, Any]]:
 
 
 def test_in_half_precision_it_steps_on_whole_fp32_weights(forked: Forked, tmp_path: Path) -> None:
-    for found in forked.ranks(1, replay_each, cwd=tmp_path)[0]:
-        assert found["applied"] == [number != 3 for number in range(8)]
-        assert found["off"] < 1e-6 < 1e-3 < found["moved"]
+    for result in forked.ranks(1, replay_each, cwd=tmp_path)[0]:
+        assert result["applied"] == [number != 3 for number in range(8)]
+        assert result["off"] < 1e-6 < 1e-3 < result["moved"]

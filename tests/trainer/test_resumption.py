@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from configs import load_run
-from launcher.monitoring.look import look
+from launcher.monitoring.look import read_overview
 from launcher.monitoring.show import lines_of
 from tests.conftest import Finished, contents, read_metrics
 from tests.forked import Forked
@@ -28,8 +28,8 @@ def train(place: Path, forked: Forked) -> Again:
 
 
 def status(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "status.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads((run / "status.json").read_text())
+    return content
 
 
 def files(run: Path) -> dict[str, bytes]:
@@ -86,7 +86,7 @@ def test_a_finished_run_stays_finished(place: Path, train: Again) -> None:
     written = status(run)
     assert (written["state"], written["step"]) == ("finished", 10)
     assert "model.d_model: 32" in written["refusal"]["error"]
-    lines = lines_of(look(run))
+    lines = lines_of(read_overview(run))
     assert any(line.startswith("state") and "finished" in line for line in lines)
     assert any(line.startswith("refused") and "the last start: model.d_model: 32" in line for line in lines)
     assert train("training.max_updates=11").code == 0
@@ -124,7 +124,7 @@ def test_after_a_reset_they_count_from_there(place: Path, train: Again) -> None:
     assert "finished (training.max_updates=3, counted from step 10 is reached): runs/small" in done.out
     assert [line["step"] for line in read_metrics(run)][-3:] == [11, 12, 13]
     assert status(run)["stop_reason"] == "training.max_updates=3, counted from step 10 is reached"
-    assert any("13 of 13 updates (100.0%)" in line for line in lines_of(look(run)))
+    assert any("13 of 13 updates (100.0%)" in line for line in lines_of(read_overview(run)))
     done = train("training.max_updates=3")
     assert "training.max_updates=3, counted from step 10 is reached at step 13" in done.out
     assert train("training.max_updates=4").code == 0

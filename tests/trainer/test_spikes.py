@@ -58,11 +58,11 @@ def test_goes_on_from_a_checkpoint_as_if_nothing_had_happened() -> None:
     curve[300:300] = [9.0]
     losses: list[float] = []
     expected = [spike(loss, losses, section) for loss in curve]
-    state, found = TrainerState(skipped_ranges=[(0, 1, 8), (0, 43, 50)]), []
+    state, spikes = TrainerState(skipped_ranges=[(0, 1, 8), (0, 43, 50)]), []
     for loss in curve:
         state = TrainerState.from_json(json.loads(json.dumps(state.to_json())))  # saved between any two updates
-        found.append(spike(loss, state.recent_losses, section))
-    assert found == expected
+        spikes.append(spike(loss, state.recent_losses, section))
+    assert spikes == expected
     assert any(expected)
     assert state.skipped_ranges == [(0, 1, 8), (0, 43, 50)]
 
@@ -84,9 +84,9 @@ def rewound(ranges: list[SkippedRange], number: int, num_updates: int, *, can_re
 def test_the_range_ends_at_the_update_and_stays_in_its_epoch(
     number: int, num_updates: int, expected: SkippedRange
 ) -> None:
-    found = rewound([(0, 1, 8)], number, num_updates)
-    assert found.skipped_ranges == [(0, 1, 8), expected]
-    assert str(found) == "step 51: the loss jumped"
+    rewind = rewound([(0, 1, 8)], number, num_updates)
+    assert rewind.skipped_ranges == [(0, 1, 8), expected]
+    assert str(rewind) == "step 51: the loss jumped"
     inside = {(e, u) for e in range(4) for u in range(200) if is_skipped([expected], e, u)}
     assert inside == {(2, u) for u in range(expected[1], expected[2] + 1)}
 

@@ -35,8 +35,8 @@ def on_terminal(
 ) -> tuple[int, str]:
     variables = {"TERM": "xterm", "PYTHONUTF8": "1", **variables}
     name = None if log is None else str(log)
-    [found] = forked.ranks(1, on_a_terminal, "trainer.main", given, width, variables, name, cwd=folder, meet=False)
-    return found
+    [outcome] = forked.ranks(1, on_a_terminal, "trainer.main", given, width, variables, name, cwd=folder, meet=False)
+    return outcome
 
 
 def words(text: str) -> list[str]:
@@ -92,7 +92,7 @@ def test_terminal(forked: Forked, corpus_en_fr: Corpus, plain: str, tmp_path: Pa
     drawn = bars(text)
     assert max(map(len, drawn)) < 120
     form = r" *(\d+)% \|.+\| .* (\d+) of 30 updates  [\d.]+ s/update  \d\d:\d\d left *"
-    parts = [(int(found[1]), int(found[2])) for bar in drawn if (found := re.fullmatch(form, bar))]
+    parts = [(int(match[1]), int(match[2])) for bar in drawn if (match := re.fullmatch(form, bar))]
     assert parts, drawn
     assert all(percent == round(100 * step / 30) for percent, step in parts), parts
     assert not any("% |" in line for line in lines), "no bar is left"

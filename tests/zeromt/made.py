@@ -108,7 +108,7 @@ def make_run(
 
 def greedy(model: Transformer, tokenizer: Tokenizer, lines: list[str], *, longest: int = 12) -> list[list[int]]:
     """The best token at each step from the whole logits, without the search: ids up to EOS or a limit."""
-    found = []
+    hypotheses = []
     for ids in tokenizer.encode_source(lines):
         source, target = torch.tensor([[*ids, 2]]), [1]
         while len(target) <= longest and target[-1] != 2:
@@ -116,17 +116,17 @@ def greedy(model: Transformer, tokenizer: Tokenizer, lines: list[str], *, longes
                 logits = model.output(model(source, torch.tensor([target])))[0, -1]
             logits[:2] = -torch.inf
             target.append(int(logits.argmax()))
-        found.append([i for i in target[1:] if i != 2])
-    return found
+        hypotheses.append([i for i in target[1:] if i != 2])
+    return hypotheses
 
 
 def snippet(word: str, folder: Path, **names: Any) -> Callable[[str], str]:
     """`translate` of the page's piece of code that has a word in it, for an export in a folder."""
     blocks = re.findall(r"```python\n(.*?)```", EXPORTS.read_text(), re.DOTALL)
-    found = [code for code in blocks if word in code and "def do_POST" not in code]
-    assert len(found) == 1
+    matches = [code for code in blocks if word in code and "def do_POST" not in code]
+    assert len(matches) == 1
     scope: dict[str, Any] = {"json": json, "Path": Path, **names}
-    exec(re.sub('"(out|served)', lambda _: f'"{folder}', found[0]), scope)
+    exec(re.sub('"(out|served)', lambda _: f'"{folder}', matches[0]), scope)
     translate: Callable[[str], str] = scope["translate"]
     return translate
 

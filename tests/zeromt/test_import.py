@@ -47,13 +47,13 @@ def test_what_commands_import(tmp_path: Path) -> None:
             OURS | CONFIGURATION | HEAVY - {"deepspeed", "webdataset", "tensorboard", "sacrebleu"},
         ),
     ]
-    found = ask_python(
+    answers = ask_python(
         CALLS,
         json.dumps([lines for lines, _, _ in stages]),
         cwd=tmp_path,
         variables={**environment(), "PATH": "/nowhere"},
     )
-    for (lines, expected, allowed), (codes, packages) in zip(stages, found, strict=True):
+    for (lines, expected, allowed), (codes, packages) in zip(stages, answers, strict=True):
         assert codes == expected, lines
         assert set(packages) & (OURS | CONFIGURATION | HEAVY) <= allowed, lines
     assert list(tmp_path.iterdir()) == []

@@ -86,10 +86,10 @@ def test_lines_that_are_cut_are_warned_of_once_a_call_at_the_callers_line(model:
     ]
     for call in calls:
         with pytest.warns(UserWarning, match=said) as caught:
-            found = call()
+            result = call()
         assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
-    assert isinstance(found, dict)
-    assert found["truncated"] == 2
+    assert isinstance(result, dict)
+    assert result["truncated"] == 2
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.translate(["a b"])

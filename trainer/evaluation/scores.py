@@ -194,11 +194,11 @@ def measured(config: RunConfig, held_out: Sequence[HeldOutSet], tokenizer: str) 
     search = {name: value for name, value in dataclasses.asdict(section.search).items() if name != "batch_tokens"}
     signatures = {one.name: one.signature for one in section.queued} | {"loss": config.loss.signature()}
     signatures |= {m.key(): str(sorted({one.scorer.signatures[m.key()] for one in sets})) for m in section.metrics}
-    found = {}
+    hashes = {}
     for figure in section.directions:
         of_figure = [figure, signatures.get(figure), None if figure in OF_REFERENCES else search]
-        found[figure] = hashlib.sha256(json.dumps([*alike, *of_figure], default=str).encode()).hexdigest()[:12]
-    return found
+        hashes[figure] = hashlib.sha256(json.dumps([*alike, *of_figure], default=str).encode()).hexdigest()[:12]
+    return hashes
 
 
 def _content(held_out: HeldOutSet, max_pairs: int | None) -> str:

@@ -85,7 +85,7 @@ def no_checkpoint(run: Path) -> UserError:
 
 
 def with_checkpoints(names: Sequence[str], use: Callable[[list[Checkpoint]], T]) -> T:
-    """Apply `use` to the newest checkpoints of some runs; see `while_they_last`.
+    """Apply `use` to the newest checkpoints of some runs; see `with_chosen_checkpoints`.
 
     Args:
         names: folders of runs, or checkpoints.
@@ -94,10 +94,10 @@ def with_checkpoints(names: Sequence[str], use: Callable[[list[Checkpoint]], T])
     Raises:
         UserError: see `find_checkpoint`.
     """
-    return while_they_last(lambda: [find_checkpoint(Path(name)) for name in names], use)
+    return with_chosen_checkpoints(lambda: [find_checkpoint(Path(name)) for name in names], use)
 
 
-def while_they_last(choose: Callable[[], list[Checkpoint]], use: Callable[[list[Checkpoint]], T]) -> T:
+def with_chosen_checkpoints(choose: Callable[[], list[Checkpoint]], use: Callable[[list[Checkpoint]], T]) -> T:
     """Apply `use` to chosen checkpoints; if one is deleted meanwhile, choose again and retry.
 
     A run that is training deletes old checkpoints after saving new ones.

@@ -46,7 +46,7 @@ class Scorer:
                 metric.score(scoring, sources=["a"], hypotheses=["a"], references=[["a"]] * num_references)
                 self.signatures[key] = str(scoring.get_signature())
             except Exception as error:
-                raise UserError(f"evaluation.metrics: {key} cannot be used: {_said(error)}") from error
+                raise UserError(f"evaluation.metrics: {key} cannot be used: {_describe(error)}") from error
 
     def score(
         self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
@@ -64,7 +64,7 @@ class Scorer:
             try:
                 value = metric.score(self.scorings[key], sources=sources, hypotheses=hypotheses, references=references)
             except Exception as error:  # any error: a failed score must not end a run
-                log.warning("evaluation: %s has no score: %s", metric.label(), _said(error))
+                log.warning("evaluation: %s has no score: %s", metric.label(), _describe(error))
                 value = math.nan
             scores[key] = Score(value=value, signature=self.signatures[key])
         return scores
@@ -75,5 +75,5 @@ def describe_scores(scores: Mapping[str, Score], metrics: Sequence[Metric]) -> s
     return "  ".join(f"{metric.label()} {scores[metric.key()].value:.{metric.digits}f}" for metric in metrics)
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -36,7 +36,7 @@ def check_agreement(config: RunConfig, parent: str | None, world: World) -> None
     Raises:
         UserError: on every rank, naming the first rank that was told something else, and one field.
     """
-    (first, ours), *others = world.gather((socket.gethostname(), what_was_told(config, parent)))
+    (first, ours), *others = world.gather((socket.gethostname(), agreement_hashes(config, parent)))
     for rank, (host, theirs) in enumerate(others, 1):
         for field in {**ours, **theirs}:
             if ours.get(field) != theirs.get(field):
@@ -46,15 +46,15 @@ def check_agreement(config: RunConfig, parent: str | None, world: World) -> None
                 )
 
 
-def what_was_told(config: RunConfig, parent: str | None) -> dict[str, str]:
+def agreement_hashes(config: RunConfig, parent: str | None) -> dict[str, str]:
     """Hashes of all that decides an update: values may be secret.
 
     They are the configuration's by field, those of datasets and plug-ins by content, and those of versions.
     """
     prints = {path: _fingerprint(path, config) for path in config.named_datasets}
-    told = dict(_fields(dataclasses.asdict(config), "", prints))
-    told |= {"prepare.output": prints.get(config.prepare.output), "--from": parent, **versions(VERSIONS)}
-    return {field: hashlib.sha256(repr(value).encode()).hexdigest()[:16] for field, value in told.items()}
+    by_field = dict(_fields(dataclasses.asdict(config), "", prints))
+    by_field |= {"prepare.output": prints.get(config.prepare.output), "--from": parent, **versions(VERSIONS)}
+    return {field: hashlib.sha256(repr(value).encode()).hexdigest()[:16] for field, value in by_field.items()}
 
 
 def _fields(value: Any, name: str, prints: Mapping[str, str]) -> Iterator[tuple[str, Any]]:

@@ -102,7 +102,7 @@ def stacks_name(rank: int, activity: str, step: int, minutes: float) -> str:
     return f"{rank}_{activity}_{step}_{minutes:g}{STACKS}"
 
 
-def stuck_in(folder: Path) -> Iterator[tuple[Path, Failure]]:
+def find_stuck_ranks(folder: Path) -> Iterator[tuple[Path, Failure]]:
     """The files of ranks of this machine that have exceeded a limit, with what is to be said of each.
 
     Ranks that wait for a hung one hang too. A rank that does not wait has failed since its activity began, so that it

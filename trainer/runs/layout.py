@@ -171,8 +171,8 @@ def model_identity(checkpoint: Path) -> dict[str, Any]:
 
 def versions(packages: Sequence[str] = PACKAGES) -> Mapping[str, str]:
     """The versions of packages."""
-    found = dict.fromkeys(packages, "unknown")
+    by_package = dict.fromkeys(packages, "unknown")
     for name in packages:
         with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            by_package[name] = version(name)
+    return by_package

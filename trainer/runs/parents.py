@@ -82,12 +82,12 @@ class Named:
             if not is_dir(self.run):
                 raise UserError(f"{self.option}: no such folder: {str(self.run)!r}; give a run's folder, or RUN@step")
             there = [folder for folder in list_steps(self.run / CHECKPOINTS) if looks_complete(folder)]
-            found = [folder for folder in there if self.step in (None, step_of(folder))]
-            if not found:
+            matches = [folder for folder in there if self.step in (None, step_of(folder))]
+            if not matches:
                 of_step = "yet" if self.step is None else f"of step {self.step}"
                 steps = ", ".join(str(step_of(folder)) for folder in reversed(there)) or "none"
                 raise UserError(f"{self.option}: {str(self.run)!r} has no checkpoint {of_step}; it has {steps}")
-            return found
+            return matches
 
 
 def tokenizer_folder(text: str) -> Path:
@@ -198,8 +198,8 @@ def check_same(parent: Parent | None, named: Named, run: Path) -> None:
     on = "leave --from out to resume it, or begin anew by --fresh or under another name (name=...)"
     if parent is None:
         raise UserError(f"{OPTION}: {named.text}, and {run} has checkpoints and began from no other run; {on}")
-    found = hash_of(checkpoint_folder(named.run, parent.step))
-    is_same = _is_same_place(named.run, Path(parent.run)) if found is None else found == parent.sha256
+    digest = hash_of(checkpoint_folder(named.run, parent.step))
+    is_same = _is_same_place(named.run, Path(parent.run)) if digest is None else digest == parent.sha256
     if not is_same or named.step not in (None, parent.step) or named.takes_all != (parent.weights == ALL):
         raise UserError(f"{OPTION}: {named.text}, and {run} began from {parent.describe()}; {on}")
 

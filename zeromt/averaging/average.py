@@ -14,7 +14,7 @@ from trainer.checkpoint.format import SOURCES, Checkpoint, CheckpointError, Stor
 from trainer.checkpoint.resume import architecture_differences
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import write_run
-from trainer.inference.loading import no_checkpoint, places_of, while_they_last
+from trainer.inference.loading import no_checkpoint, places_of, with_chosen_checkpoints
 from trainer.runs.layout import CHECKPOINTS, CONFIG, list_steps, step_of
 from trainer.runs.new_folder import check_new, new_folder
 
@@ -34,7 +34,7 @@ def run(*, run: str, last: int | None, best: int | None, output: str, replace: b
         UserError: there are too few whole checkpoints, or they differ in architecture or tokenizer.
     """
     check_new(Path(output), places_of([run]), replaces=replace)
-    return while_they_last(
+    return with_chosen_checkpoints(
         lambda: choose(Path(run), last=last, best=best),
         lambda checkpoints: _write_average(checkpoints, Path(output), replaces=replace, raw_weights=raw_weights),
     )

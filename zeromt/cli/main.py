@@ -92,8 +92,8 @@ def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
     groups = {name.split()[0] for name in COMMANDS if " " in name}
     if argv[:1] == ["help"]:
         words = argv[1:]
-        if " ".join(words) not in {"", *groups, *COMMANDS} and (found := _found(words)):
-            parser.exit(_print(found))
+        if " ".join(words) not in {"", *groups, *COMMANDS} and (matches := _search(words)):
+            parser.exit(_print(matches))
         argv = [*words, "--help"]
     if not argv:
         parser.exit(_print(_help()))
@@ -134,7 +134,7 @@ def _help() -> str:
     )
 
 
-def _found(words: Sequence[str]) -> str:
+def _search(words: Sequence[str]) -> str:
     """The commands whose names and summaries have all words, and the fields of that name, or with all words."""
     from configs.reading.meanings import has_words, text  # imported late: they read the whole configuration
 

@@ -126,18 +126,18 @@ class _Schema(GenerateJsonSchema):
 
     @override
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> dict[str, Any]:
-        found = super().dataclass_schema(schema)
+        generated = super().dataclass_schema(schema)
         said = meanings(schema["cls"])
-        for name, field in found["properties"].items():
+        for name, field in generated["properties"].items():
             field |= {"description": said[name]} if name in said else {}
-        return found
+        return generated
 
 
 def schema() -> dict[str, Any]:
     """The JSON schema of a run's configuration (draft 2020-12)."""
-    found = TypeAdapter(RunConfig).json_schema(schema_generator=_Schema)
-    found["properties"]["preset"] = {"type": "string", "description": "The name of a preset."}
-    return {"$schema": _Schema.schema_dialect, **found, "title": "A run of zeromt"}
+    generated = TypeAdapter(RunConfig).json_schema(schema_generator=_Schema)
+    generated["properties"]["preset"] = {"type": "string", "description": "The name of a preset."}
+    return {"$schema": _Schema.schema_dialect, **generated, "title": "A run of zeromt"}
 
 
 if __name__ == "__main__":

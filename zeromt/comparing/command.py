@@ -22,7 +22,7 @@ from trainer.runs.status import read_status
 from zeromt.comparing.sets import Subject, shared_sets, subjects_of, untagged
 from zeromt.comparing.significance import score_runs
 from zeromt.translator.engine import Engine
-from zeromt.translator.scored import Wanted, how_of, parse_set, translated
+from zeromt.translator.scored import Wanted, parse_set, settings_of, translated
 from zeromt.translator.worker import Options
 
 SIGNIFICANT = 0.05
@@ -100,8 +100,8 @@ def compare_runs(
         fields = differing([_fields(subject) for subject in subjects])
         return {"runs": [_run(subject) for subject in subjects], "sets": scored, "fields": fields, "notes": notes}
 
-    found = with_checkpoints(runs, compare)
-    print(to_json(found, indent=1) if as_json else "\n".join(to_lines(found)), flush=True)
+    comparison = with_checkpoints(runs, compare)
+    print(to_json(comparison, indent=1) if as_json else "\n".join(to_lines(comparison)), flush=True)
     return 0
 
 
@@ -116,9 +116,9 @@ def _translations(subject: Subject, texts: Sequence[SetText]) -> list[list[str]]
         if texts:
             tell(f"zeromt: {subject.label}: translating {', '.join(text.name for text in texts)}")
             engine.start(stack)
-        found = [translated(engine, text, how_of(engine, text)) for text in texts]
+        translations = [translated(engine, text, settings_of(engine, text)) for text in texts]
     engine.warn()
-    return found
+    return translations
 
 
 def _run(subject: Subject) -> dict[str, Any]:
@@ -181,18 +181,18 @@ def _flat(tree: Any, where: str) -> Iterator[tuple[str, str]]:
         yield from _flat(value, f"{where}.{key}" if where else str(key))
 
 
-def to_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def to_lines(comparison: Mapping[str, Any]) -> Iterator[str]:
     """The table, a column a run, and notes below it."""
-    runs, notes = found["runs"], list(found["notes"])
+    runs, notes = comparison["runs"], list(comparison["notes"])
     rows = [["", *(run["label"] for run in runs)], ["checkpoint", *(f"step {run['step']:,}" for run in runs)]]
-    for one in found["sets"]:
+    for one in comparison["sets"]:
         notes.append(f"{one['name']}: {one['role']}, {one['languages']}, {one['pairs']:,} sentences")
         for metric in one["scores"]:
             rows += _scores(one["name"], metric)
             notes.append(f"{one['name']} {metric['label']}: {metric['signature']}")
         if one["pairs"] < FEW:
             notes.append(f"{one['name']}: of fewer than {FEW} sentences: intervals are too narrow")
-    rows += [[field, *values] for field, values in found["fields"].items()]
+    rows += [[field, *values] for field, values in comparison["fields"].items()]
     kinds = dict.fromkeys(kind for run in runs for kind in run["cost"])
     rows += [[kind, *(_figure(run["cost"].get(kind)) for run in runs)] for kind in kinds]
     cells = [[visible_name(cell)[:MOST_CHARACTERS] for cell in row] for row in rows]

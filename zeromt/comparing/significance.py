@@ -34,7 +34,7 @@ def score_runs(
         randomisation: trials of the approximate randomisation (Riezler and Maxwell, 2005); 0: none.
     """
     plain = [scorer.score(sources, lines, references) for lines in hypotheses]
-    found = []
+    results = []
     for metric in scorer.metrics:
         key = metric.key()
         scoring = scorer.scorings[key]
@@ -44,8 +44,8 @@ def score_runs(
             values = [scores[key].value for scores in plain]
             runs = [{"score": value if math.isfinite(value) else None} for value in values]
         about = {"key": key, "label": metric.label(), "digits": metric.digits, "signature": scorer.signatures[key]}
-        found.append({**about, "runs": runs})
-    return found
+        results.append({**about, "runs": runs})
+    return results
 
 
 def can_resample(metric: Metric, scoring: object) -> bool:

@@ -28,15 +28,15 @@ def run(*, config: str | None, overrides: Sequence[str], plugins: Sequence[str],
     Returns:
         1 if there is a fault, else 0.
     """
-    found = []
+    all_findings = []
     for finding in findings(config, overrides, plugins):
-        found.append(finding)
+        all_findings.append(finding)
         if not as_json:
             fix = f"\n{'':21} -> {finding.fix}" if finding.fix else ""
             print(f"{_SHOWN[finding.grade]:6} {finding.subject:14} {finding.said}{fix}", flush=True)
     if as_json:
-        print(json.dumps([asdict(finding) for finding in found], indent=1))
-    return int(any(finding.grade == "fault" for finding in found))
+        print(json.dumps([asdict(finding) for finding in all_findings], indent=1))
+    return int(any(finding.grade == "fault" for finding in all_findings))
 
 
 def findings(config: str | None, overrides: Sequence[str], plugins: Sequence[str]) -> Iterator[Finding]:

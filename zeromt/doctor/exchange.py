@@ -43,7 +43,7 @@ def exchange(*, gpus: int) -> Iterator[Finding]:
             for rank in range(number)
         ]
         try:
-            told = [found_in(rank.communicate(timeout=SECONDS)[0]) for rank in ranks]
+            answers = [answer_of(rank.communicate(timeout=SECONDS)[0]) for rank in ranks]
         except subprocess.TimeoutExpired:
             yield Finding("ranks", "fault", f"{number} ranks did not connect within {SECONDS} s", FIX)
             return
@@ -52,16 +52,16 @@ def exchange(*, gpus: int) -> Iterator[Finding]:
                 rank.kill()
                 rank.wait()
     if any(rank.returncode for rank in ranks):
-        why = next((found["error"] for found in told if "error" in found), "they were killed")
+        why = next((answer["error"] for answer in answers if "error" in answer), "they were killed")
         yield Finding("ranks", "fault", f"{number} ranks cannot communicate: {why}", FIX)
         return
-    yield Finding("ranks", "good", f"{number} ranks exchange tensors by {' and '.join(told[0]['backends'])}")
+    yield Finding("ranks", "good", f"{number} ranks exchange tensors by {' and '.join(answers[0]['backends'])}")
 
 
-def found_in(out: str) -> dict[str, Any]:
+def answer_of(out: str) -> dict[str, Any]:
     """What a rank has printed, among what libraries write (NCCL its version)."""
-    found: dict[str, Any] = json.loads(next((line for line in out.splitlines() if line.startswith("{")), "{}"))
-    return found
+    answer: dict[str, Any] = json.loads(next((line for line in out.splitlines() if line.startswith("{")), "{}"))
+    return answer
 
 
 def meet() -> list[str]:

@@ -16,7 +16,7 @@ from trainer.datasets import dataset_names
 from trainer.evaluation.sets import SetText, all_sets, load_sets, read_set
 from trainer.inference.loading import places_of
 from zeromt.translator.engine import Engine, started
-from zeromt.translator.scored import Evaluated, Wanted, how_of, parse_set, score_set, set_of_lines
+from zeromt.translator.scored import Evaluated, Wanted, parse_set, score_set, set_of_lines, settings_of
 from zeromt.translator.worker import Options
 
 
@@ -99,7 +99,7 @@ def _named(name: str, known: Mapping[str, HeldOutSection]) -> HeldOutSection:
 def _of_set(engine: Engine, text: SetText, wanted: Wanted, *, is_of_files: bool) -> Evaluated:
     """Translate and score a set."""
     about = {} if is_of_files else {"role": text.role, "languages": "-".join(text.languages)}
-    done = score_set(engine, text, wanted, engine.how if is_of_files else how_of(engine, text))
+    done = score_set(engine, text, wanted, engine.settings if is_of_files else settings_of(engine, text))
     engine.warn()
     pairs = len(text.sources)
     speed = round(pairs / max(done.seconds, 1e-3), 2)

@@ -155,7 +155,7 @@ class Exported:
             if source:
                 limit = int((len(source) + 1) * search.max_length_ratio) + search.max_length_extra
                 by_limit[max(1, min(limit, longest))].append(row)
-        found: list[list[tuple[str, float]]] = [[("", 0.0)] for _ in lines]
+        translations: list[list[tuple[str, float]]] = [[("", 0.0)] for _ in lines]
         for limit, rows in by_limit.items():
             results = self._translator.translate_batch(
                 [sources[row] for row in rows],
@@ -168,8 +168,8 @@ class Exported:
             )
             for row, result in zip(rows, results, strict=True):
                 ids = [[self._ids_of[piece] for piece in pieces] for pieces in result.hypotheses]
-                found[row] = list(zip(self._tokenizer.decode_target(ids), result.scores, strict=True))
-        return found
+                translations[row] = list(zip(self._tokenizer.decode_target(ids), result.scores, strict=True))
+        return translations
 
 
 def _save(ctranslate2: Any, trained: TrainedModel, folder: Path, quantization: str | None) -> None:
@@ -208,7 +208,7 @@ def _bleu(trained: TrainedModel, text: Text | None, translators: Mapping[str, An
         exported = Exported(
             translator, trained.tokenizer, config.evaluation.search, max_positions=trained.model.max_positions
         )
-        lines = [found[0][0] for found in exported.candidates(text.sources, tags=tags)]
+        lines = [translations[0][0] for translations in exported.candidates(text.sources, tags=tags)]
         scores.append((name, scorer.score(text.sources, lines, [text.references])["bleu"].value))
     shown = ", ".join(f"{score:.2f} in {name}" for name, score in scores)
     change = f"{shown} ({scores[1][1] - scores[0][1]:+.2f})"

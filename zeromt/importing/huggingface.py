@@ -300,10 +300,10 @@ def _check_pieces(vocabularies: Vocabularies, theirs: Any, *, has_languages: boo
     tag = f">>{theirs.src_lang}<< " if has_languages else ""
     ours = vocabularies.tokenizer.encode_source([f"{tag}{line}" for line in _LINES])
     rows = [[vocabularies.source.rows[i] for i in (*ids, EOS_ID)] for ids in ours]
-    for line, expected, found in zip(_LINES, theirs(_LINES)["input_ids"], rows, strict=True):
-        if expected != found:
+    for line, expected, row in zip(_LINES, theirs(_LINES)["input_ids"], rows, strict=True):
+        if expected != row:
             raise UserError(
-                f"--huggingface: {line!r} is {expected} in Transformers and would be {found} here; give a checkpoint "
+                f"--huggingface: {line!r} is {expected} in Transformers and would be {row} here; give a checkpoint "
                 "whose tokenizer is its SentencePiece model alone, with EOS last and a language first"
             )
 

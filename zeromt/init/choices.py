@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from configs.languages import language
-from zeromt.init.corpus import Found
+from zeromt.init.corpus import CorpusSummary
 
 TAGS = [">>bt<<"]
 """Of back-translated text, should there be some later."""
@@ -73,21 +73,21 @@ OF_CPUS = 1
 """The largest row that CPUs can train in an hour."""
 
 
-def choose(found: Found, languages: tuple[str, str], machine: Machine) -> tuple[list[Choice], list[Choice]]:
+def choose(summary: CorpusSummary, languages: tuple[str, str], machine: Machine) -> tuple[list[Choice], list[Choice]]:
     """The settings for a corpus on a machine: further ones of `prepare`, and the other sections.
 
     Args:
-        found: what the corpus has.
+        summary: what the corpus has.
         languages: codes of source and target.
         machine: that will train.
     """
-    pairs = found.num_pairs
+    pairs = summary.num_pairs
     row = next(number for number, size in enumerate(SIZES) if pairs < size.most_pairs)
     size = SIZES[row]
     if not machine.gpus and row > OF_CPUS:
         size = SIZES[OF_CPUS]._replace(why=f"what {machine} train in an hour; with a GPU a larger one is better")
-    tokenizer = _tokenizer(found, languages, size)
-    max_pieces = _max_pieces(found)
+    tokenizer = _tokenizer(summary, languages, size)
+    max_pieces = _max_pieces(summary)
     is_joint = tokenizer.value["vocabulary"] == "joint"
     lanes = max(8, machine.gpus) if machine.gpus else max(2, min(machine.cores, 8))
     budget = max(
@@ -95,7 +95,7 @@ def choose(found: Found, languages: tuple[str, str], machine: Machine) -> tuple[
         256 if machine.gpus else 512,  # a GPU computes several micro-batches as one
         2 * max_pieces.value,
     )
-    tokens = float(np.mean([len(target) for _, target in found.sample])) / _characters_a_piece(found) + 1
+    tokens = float(np.mean([len(target) for _, target in summary.sample])) / _characters_a_piece(summary) + 1
     updates = int(float(f"{max(300, size.epochs * pairs * tokens / (0.9 * lanes * budget)):.2g}"))
     why = f"about {size.epochs} passes over the data" if updates > 300 else "few pairs: enough updates to see it learn"
     schedule: dict[str, Any] = {"kind": "linear", "warmup_updates": min(size.warmup, updates // 5)}
@@ -127,10 +127,10 @@ def _models(size: Size, pairs: int, *, is_joint: bool) -> list[Choice]:
     return [Choice("model", {**size.model, "dropout": rate, **untied}, f"{why}; dropout against learning by heart")]
 
 
-def _tokenizer(found: Found, languages: tuple[str, str], size: Size) -> Choice:
+def _tokenizer(summary: CorpusSummary, languages: tuple[str, str], size: Size) -> Choice:
     scripts = [language(code).script for code in languages]
     is_joint = None in scripts or scripts[0] == scripts[1]
-    sides = [[source for source, _ in found.sample], [target for _, target in found.sample]]
+    sides = [[source for source, _ in summary.sample], [target for _, target in summary.sample]]
     texts = [[*sides[0], *sides[1]]] if is_joint else sides
     sizes = [_feasible(text, size.pieces) for text in texts]
     vocabulary = "joint" if is_joint else "separate"
@@ -158,14 +158,14 @@ def _num_characters(lines: Sequence[str]) -> int:
     return len(set().union(*lines))
 
 
-def _characters_a_piece(found: Found) -> float:
+def _characters_a_piece(summary: CorpusSummary) -> float:
     """Roughly: of an alphabet three, of text without spaces one."""
-    spaces = float(np.mean([target.count(" ") / len(target) for _, target in found.sample]))
+    spaces = float(np.mean([target.count(" ") / len(target) for _, target in summary.sample]))
     return 3.0 if spaces > 0.05 else 1.2
 
 
-def _max_pieces(found: Found) -> Choice:
-    longest = float(np.quantile([max(map(len, pair)) for pair in found.sample], 0.999))
-    needed = longest / _characters_a_piece(found) * 1.5
+def _max_pieces(summary: CorpusSummary) -> Choice:
+    longest = float(np.quantile([max(map(len, pair)) for pair in summary.sample], 0.999))
+    needed = longest / _characters_a_piece(summary) * 1.5
     value = next((size for size in (64, 128, 256) if needed <= size), 512)
     return Choice("max_pieces", value, f"99.9 % of the sides have at most {longest:.0f} characters; longer ones go")

@@ -17,7 +17,7 @@ from configs.process.gpus import num_gpus
 from configs.process.text import visible_name
 from launcher.machine.cores import num_cores
 from zeromt.init.choices import Choice, Machine, choose
-from zeromt.init.corpus import CODE, Corpus, Found, find_corpus, look
+from zeromt.init.corpus import CODE, Corpus, CorpusSummary, find_corpus, summarise
 
 WIDTH = 100
 """Of a setting; a longer one takes several lines."""
@@ -46,13 +46,13 @@ def run(
     inputs = {f"CORPUS {number}": path for number, path in enumerate(corpus, 1)}
     check_apart(inputs, {_OUTPUT: output, f"{_OUTPUT} (held-out sets)": str(folder)})
     given = find_corpus(corpus, source_language, target_language)
-    found, machine = look(given), Machine(num_gpus(os.environ), num_cores())
+    summary, machine = summarise(given), Machine(num_gpus(os.environ), num_cores())
     is_plain = all(map(CODE.fullmatch, given.languages))  # nothing else becomes part of a path
     endings = given.languages if is_plain else ("source", "target")
-    sets = {"valid": found.valid, "test": found.test}
+    sets = {"valid": summary.valid, "test": summary.test}
     with naming(_OUTPUT):
         paths = {name: [str(file_in(folder, f"{name}.{ending}")) for ending in endings] for name in sets}
-    prepare, sections = choose(found, given.languages, machine)
+    prepare, sections = choose(summary, given.languages, machine)
     with written(output, _OUTPUT) as file:
         folder.mkdir()
         for name, pairs in sets.items():
@@ -66,14 +66,14 @@ def run(
             f"# Written by `zeromt init {shown}`; docs/training.md has the rules. What is not set has a default.\n"
         )
         file.write("prepare:\n")
-        for choice in (*_of_corpus(output, given, found, paths), *prepare):
+        for choice in (*_of_corpus(output, given, summary, paths), *prepare):
             file.write(textwrap.indent(_lines(choice), "  "))
         for choice in sections:
             file.write(_lines(choice))
     name = visible_name(output)
     print(
-        f"found     {found.num_pairs:,} pairs, {' to '.join(given.languages)}\n"
-        f"held out  {len(found.valid):,} pairs to validate and {len(found.test):,} to test, in "
+        f"found     {summary.num_pairs:,} pairs, {' to '.join(given.languages)}\n"
+        f"held out  {len(summary.valid):,} pairs to validate and {len(summary.test):,} to test, in "
         f"{visible_name(str(folder))}; no training pair has one of their sentences\n"
         f"{name} is for {machine}, and says why, line by line. Next:\n  zeromt prepare {name}\n"
         f"  zeromt launch local {name}"
@@ -102,7 +102,7 @@ def _folder_beside(output: str) -> Path:
     return folder
 
 
-def _of_corpus(output: str, given: Corpus, found: Found, paths: dict[str, list[str]]) -> Iterator[Choice]:
+def _of_corpus(output: str, given: Corpus, summary: CorpusSummary, paths: dict[str, list[str]]) -> Iterator[Choice]:
     """What of `prepare` says where the corpus is."""
     yield Choice("output", f"data/{Path(output).stem}", "where `zeromt prepare` writes the dataset")
     for side, code in zip(("source", "target"), given.languages, strict=True):
@@ -111,8 +111,8 @@ def _of_corpus(output: str, given: Corpus, found: Found, paths: dict[str, list[s
     train: dict[str, Any] = {"source": files.source, "target": files.target}
     if files.files:
         train = {"files": files.files, "reader": files.reader.kind}
-    yield Choice("train", train, f"{found.num_pairs:,} pairs")
-    held_out = f"{len(found.valid):,} pairs at random, of sentences that stand once in the corpus"
+    yield Choice("train", train, f"{summary.num_pairs:,} pairs")
+    held_out = f"{len(summary.valid):,} pairs at random, of sentences that stand once in the corpus"
     for name, why in (("valid", held_out), ("test", "as many more, for `zeromt evaluate` at the end")):
         source, target = paths[name]
         yield Choice(name, {"source": [source], "target": [target]}, why)

@@ -59,7 +59,7 @@ class Corpus:
                     yield chunk.sources, chunk.targets
 
 
-class Found(NamedTuple):
+class CorpusSummary(NamedTuple):
     """What a corpus has."""
 
     num_pairs: int
@@ -148,7 +148,7 @@ def _check_columns(path: Path) -> None:
         raise UserError(f"CORPUS: {path}: columns are in quotation marks, which are text in a TSV; write it without")
 
 
-def look(corpus: Corpus) -> Found:
+def summarise(corpus: Corpus) -> CorpusSummary:
     """Read the corpus twice: for figures and a sample, then to count where the sample's sentences stand.
 
     Raises:
@@ -180,7 +180,7 @@ def look(corpus: Corpus) -> Found:
             f"CORPUS: of {num_pairs:,} pairs only {len(unique)} have sentences that stand there once, too few to hold "
             "some out; give more varied text, or sets of your own (docs/quick-start.md)"
         )
-    return Found(num_pairs, sample, unique[0 : 2 * size : 2], unique[1 : 2 * size : 2])
+    return CorpusSummary(num_pairs, sample, unique[0 : 2 * size : 2], unique[1 : 2 * size : 2])
 
 
 def _unique(sample: Sequence[Pair], corpus: Corpus) -> list[Pair]:
@@ -196,9 +196,9 @@ def _unique(sample: Sequence[Pair], corpus: Corpus) -> list[Pair]:
                     if line in counts:
                         counts[line] += 1
             progress.advance(len(sides[0]))
-    found = []
+    pairs = []
     for pair in sample:
         source, target = map(fold, pair)
         if uses[0][source] == uses[1][target] == 1 and source != target and any(map(str.isalpha, source)):
-            found.append(pair)
-    return found
+            pairs.append(pair)
+    return pairs

@@ -22,11 +22,11 @@ from trainer.inference.loading import TrainedModel, load_checkpoint
 from trainer.ranks.process import tune_process
 from trainer.runs.layout import METRICS_FILE
 from trainer.runs.metrics_file import Line, number, read_lines
-from zeromt.inspecting.found import FoundUpdate, checkpoint_before, find_update
+from zeromt.inspecting.replay import ReplayedUpdate, checkpoint_before, find_update
 
 
 @torch.inference_mode()
-def pair_losses(trained: TrainedModel, update: FoundUpdate) -> list[list[float]]:
+def pair_losses(trained: TrainedModel, update: ReplayedUpdate) -> list[list[float]]:
     """The losses of all pairs of each micro-batch, without dropout: sums over their target tokens, in nats.
 
     A micro-batch goes through the model as in training; then the configured loss is computed row by row.
@@ -77,25 +77,27 @@ def run(*, run: str, update: int, loss: bool, as_json: bool) -> int:
     tune_process()
     with naming("RUN"):
         folder = Path(run)
-        found = find_update(folder, update)
+        replay = find_update(folder, update)
         recorded = logged_update(folder, update)
-        check_digest(found, recorded)
+        check_digest(replay, recorded)
         checkpoint = checkpoint_before(folder, update) if loss else None
     losses: list[list[float]] | None = None
     if checkpoint is not None:
         trained = load_checkpoint(checkpoint, raw=True, precision=None)
-        losses = pair_losses(trained, found)
-    pairs = list(pairs_of(found, losses))
+        losses = pair_losses(trained, replay)
+    pairs = list(pairs_of(replay, losses))
     if as_json:
         for pair in pairs:
             print(json.dumps(asdict(pair), ensure_ascii=False))
     else:
         under = None if checkpoint is None else checkpoint.folder.name
-        print("\n".join([*_head(found, folder, recorded), *_of_losses(found, pairs, under, recorded), *_table(pairs)]))
+        print(
+            "\n".join([*_head(replay, folder, recorded), *_of_losses(replay, pairs, under, recorded), *_table(pairs)])
+        )
     return 0
 
 
-def pairs_of(update: FoundUpdate, losses: Sequence[Sequence[float]] | None) -> Iterator[Pair]:
+def pairs_of(update: ReplayedUpdate, losses: Sequence[Sequence[float]] | None) -> Iterator[Pair]:
     """The pairs of an update, lane by lane.
 
     Args:
@@ -138,7 +140,7 @@ def logged_update(run: Path, step: int) -> Line | None:
     return None
 
 
-def check_digest(update: FoundUpdate, recorded: Line | None) -> None:
+def check_digest(update: ReplayedUpdate, recorded: Line | None) -> None:
     """Refuse pairs that differ from those that the run recorded.
 
     Args:
@@ -155,25 +157,27 @@ def check_digest(update: FoundUpdate, recorded: Line | None) -> None:
         )
 
 
-def _head(update: FoundUpdate, run: Path, recorded: Line | None) -> list[str]:
+def _head(update: ReplayedUpdate, run: Path, recorded: Line | None) -> list[str]:
     counts = update.counts
     checked = f"equal to that of {METRICS_FILE}" if recorded else "not compared: it has no line of its own in the log"
     return [
         f"# update {update.step} of {visible(str(run))}: update {update.number} of epoch {update.epoch}"
         + ("" if update.phase is None else f", phase {visible(update.phase)}"),
         f"# {counts.pairs} pairs, {counts.source_tokens} source and {counts.target_tokens} target tokens in "
-        f"{counts.micro_batches} micro-batches; found from step {update.found_from}",
+        f"{counts.micro_batches} micro-batches; found from step {update.replayed_from}",
         f"# digest of the pairs {wrap(counts.pairs_digest)}: {checked}",
     ]
 
 
-def _of_losses(found: FoundUpdate, pairs: Sequence[Pair], under: str | None, recorded: Line | None) -> Iterator[str]:
+def _of_losses(
+    update: ReplayedUpdate, pairs: Sequence[Pair], under: str | None, recorded: Line | None
+) -> Iterator[str]:
     if under is None:
         return
     weighed = math.fsum((pair.loss or 0.0) * (1.0 if pair.weight is None else pair.weight) for pair in pairs)
     unit = "a target token" + " of weight 1" * any(pair.weight is not None for pair in pairs)
     said = "" if recorded is None else f"; {METRICS_FILE} has {number(recorded, 'loss'):.7f}"
-    yield f"# loss {weighed / found.counts.divisor:.7f} {unit} under {under}, without dropout{said}"
+    yield f"# loss {weighed / update.counts.divisor:.7f} {unit} under {under}, without dropout{said}"
 
 
 def _table(pairs: Sequence[Pair]) -> Iterator[str]:

@@ -129,8 +129,8 @@ class Pipeline:
         for own, step in section.steps.items():
             if own in (*known, *_OWN):
                 problems.append(f"steps.{own}: the name is taken; give another")
-            found = [match for text in step.texts() for match in _REFERENCE.findall(text) if match]
-            needs[own] = sorted({*found} - {*_OWN})
+            references = [match for text in step.texts() for match in _REFERENCE.findall(text) if match]
+            needs[own] = sorted({*references} - {*_OWN})
             for need in needs[own]:
                 if need not in known:
                     allowed = ", ".join([*known, *_OWN])
@@ -158,8 +158,8 @@ class Pipeline:
         """A text with its references replaced by paths."""
         own = {"output": self.folder / step, "folder": self.folder, "config": self.record(step, "yaml")}
 
-        def path(found: "re.Match[str]") -> str:
-            return found[0][0] if not found[1] else str(own.get(found[1]) or self.path(found[1]))
+        def path(match: "re.Match[str]") -> str:
+            return match[0][0] if not match[1] else str(own.get(match[1]) or self.path(match[1]))
 
         return _REFERENCE.sub(path, text)
 

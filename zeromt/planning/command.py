@@ -243,8 +243,8 @@ def _corpus(config: RunConfig, length: float | None) -> tuple[Vocabularies, tupl
     """
     files = [Path(source.path) / "index.json" for source in config.datasets if "://" not in source.path]
     with naming("prepare.output"):
-        found = [file for file in files if is_file(file)]
-    if not found:
+        existing = [file for file in files if is_file(file)]
+    if not existing:
         section = config.prepare.tokenizer
         is_separate = section.vocabulary == "separate"
         target = (section.target_vocab_size or section.vocab_size) if is_separate else section.vocab_size
@@ -252,12 +252,12 @@ def _corpus(config: RunConfig, length: float | None) -> tuple[Vocabularies, tupl
         mean = length or float(ASSUMED_LENGTH)
         return Vocabularies(source=section.vocab_size, target=target), (mean, mean), [f"{assumed} a sentence"]
     try:
-        index = read_json(found[0])
+        index = read_json(existing[0])
         sizes = [int(index["tokenizer"][f"{side}_vocab_size"]) for side in ("source", "target")]
         means = [length or index[f"{side}_tokens"] / max(index["pairs"], 1) + 1 for side in ("source", "target")]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"prepare.output: {found[0]} cannot be read ({error!r}); give a prepared dataset") from error
-    return Vocabularies(source=sizes[0], target=sizes[1]), (means[0], means[1]), [f"lengths as in {found[0]}"]
+        raise UserError(f"prepare.output: {existing[0]} cannot be read ({error!r}); give a prepared dataset") from error
+    return Vocabularies(source=sizes[0], target=sizes[1]), (means[0], means[1]), [f"lengths as in {existing[0]}"]
 
 
 def to_lines(plan: dict[str, Any]) -> Iterator[str]:

@@ -28,7 +28,7 @@ from trainer.inference.loading import find_checkpoint
 from trainer.inference.translation.languages import language_tags
 from zeromt.translator.engine import Engine
 from zeromt.translator.store import Store
-from zeromt.translator.worker import Chunk, How, Options
+from zeromt.translator.worker import Chunk, Options, TranslationSettings
 
 LOG_PROB, REVERSE, DUAL = "log_prob", "reverse_log_prob", "dual"
 BLOCKS = 4
@@ -104,7 +104,7 @@ def _judge(store: Store, engine: Engine, data: Dataset, name: str, missing: Sequ
     tags = None
     if prepare.tag_both_sides:
         tags = language_tags(prepare, engine.tokenizer, source=languages[0], target=languages[1])
-    how = How(section=engine.section, tags=tags)
+    settings = TranslationSettings(section=engine.section, tags=tags)
 
     def pairs() -> Iterator[Chunk]:
         for number in missing:
@@ -115,8 +115,8 @@ def _judge(store: Store, engine: Engine, data: Dataset, name: str, missing: Sequ
     with contextlib.ExitStack() as stack:
         engine.start(stack)
         progress = stack.enter_context(Progress(f"scoring {name}", sum(_num_pairs(data, chunk) for chunk in missing)))
-        for number, found in zip(missing, engine.translate(pairs(), how, progress.advance), strict=True):
-            store.write(number, [one.log_prob / (len(one.ids) + 1) for [one] in found])
+        for number, translations in zip(missing, engine.translate(pairs(), settings, progress.advance), strict=True):
+            store.write(number, [one.log_prob / (len(one.ids) + 1) for [one] in translations])
 
 
 def _blocks(data: Dataset, chunk: int) -> range:
@@ -156,8 +156,8 @@ def _write_pairs(
     with replacing(path) as file:
         for chunk, scores in chunks:
             for source, target, row in zip(*_texts(data, chunk), scores.tolist(), strict=True):
-                found = {name: None if math.isnan(one) else one for name, one in zip(names, row, strict=True)}
-                pair = {"source": source.removeprefix(tag), "target": target, **found}
+                by_name = {name: None if math.isnan(one) else one for name, one in zip(names, row, strict=True)}
+                pair = {"source": source.removeprefix(tag), "target": target, **by_name}
                 file.write(f"{json.dumps(pair, ensure_ascii=False)}\n".encode())
 
 
@@ -168,8 +168,8 @@ def dual(log_prob: NDArray[np.float32], reverse: NDArray[np.float32]) -> NDArray
         log_prob: (pairs,) of the target given the source, per token.
         reverse: (pairs,) of the source given the target, per token.
     """
-    found: NDArray[np.float32] = np.exp(-(np.abs(log_prob - reverse) - (log_prob + reverse) / 2))
-    return found
+    scores: NDArray[np.float32] = np.exp(-(np.abs(log_prob - reverse) - (log_prob + reverse) / 2))
+    return scores
 
 
 def _check_direction(section: PrepareSection, data: Dataset, name: str) -> None:

@@ -93,8 +93,8 @@ def run(
         is_quiet = output is None and os.isatty(1)  # the translations themselves go to the terminal
         progress = stack.enter_context(Progress("translating", total, unit="lines", is_quiet=is_quiet))
         number = 0
-        for found in engine.translate(chunks, on_lines=progress.advance):
-            for translations in found:
+        for by_line in engine.translate(chunks, on_lines=progress.advance):
+            for translations in by_line:
                 lines.writelines(_rendered(number, translations, n_best=n_best, is_scored=score))
                 number += 1
             lines.flush()

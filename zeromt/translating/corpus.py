@@ -120,19 +120,19 @@ def _make_part(
         if missing:
             bar = stack.enter_context(Progress(f"translating part {number}/{of}", total, unit="lines"))
             engine.start(stack)
-            for found in engine.translate(sources(), on_lines=bar.advance):
+            for by_line in engine.translate(sources(), on_lines=bar.advance):
                 chunk, texts = taken.popleft()
-                store.write(chunk, [_record(text, one) for text, one in zip(texts, found, strict=True)])
+                store.write(chunk, [_record(text, one) for text, one in zip(texts, by_line, strict=True)])
                 done += len(texts)
                 bar.reach(done)
             engine.warn()
     say(f"{store.root}: part {number} of {of} is ready; --merge joins the parts")
 
 
-def _record(text: str, found: Sequence[Translation]) -> Record:
-    if any(math.isnan(one.log_prob) for one in found):
+def _record(text: str, translations: Sequence[Translation]) -> Record:
+    if any(math.isnan(one.log_prob) for one in translations):
         return None
-    return [(one.text, round(one.score, _DIGITS)) for one in found] if text.strip() else []
+    return [(one.text, round(one.score, _DIGITS)) for one in translations] if text.strip() else []
 
 
 def _merge(store: Store, files: Sequence[Path], size: int, outputs: Sequence[Path], most: int | None) -> None:
@@ -154,8 +154,8 @@ def _merge(store: Store, files: Sequence[Path], size: int, outputs: Sequence[Pat
                 elif not record:
                     holes[FAILED if record is None else TOO_LONG] += 1
                     first_hole = first_hole or lines
-                for found, score in (record or [])[:most] or [("", "")]:
-                    for file, line in zip(opened, (found, text, score), strict=True):
+                for translation, score in (record or [])[:most] or [("", "")]:
+                    for file, line in zip(opened, (translation, text, score), strict=True):
                         file.write(f"{line}\n".encode())
             bar.advance(len(texts))
         outputs[0].unlink(missing_ok=True)  # of an earlier merge; it comes last, after the others
@@ -181,9 +181,9 @@ def status(folder: Path, *, as_json: bool) -> int:
     done = sum(min(size, lines - chunk * size) for chunk in there)
     times = sorted(path_of(folder, chunk).stat().st_mtime for chunk in there)[-_RECENT:]
     rate = (len(times) - 1) * size / max(times[-1] - times[0], 1e-3) if len(times) > 1 else 0.0
-    found = {"lines": lines, "done": done, "chunks": number, "chunks_done": len(there), "lines_per_second": rate}
+    progress = {"lines": lines, "done": done, "chunks": number, "chunks_done": len(there), "lines_per_second": rate}
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(progress))
         return 0
     print(f"corpus  {folder}\nlines   {done:,} of {lines:,} ({done / max(1, lines):.1%})")
     print(f"chunks  {len(there):,} of {number:,}")

@@ -21,7 +21,7 @@ from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import check_same_tokenizer, with_checkpoints
 from trainer.inference.translation.languages import encode_source, language_tags
 from trainer.inference.translation.sources import SourceCounts, expects_tag
-from trainer.inference.translation.translator import OnLines, Translation, nobody
+from trainer.inference.translation.translator import OnLines, Translation, do_nothing
 from trainer.ranks.device import choose_device
 from trainer.ranks.precision import translating_precision
 from trainer.ranks.process import tune_process
@@ -30,7 +30,7 @@ from zeromt.translator.mbr import ranked
 from zeromt.translator.pool import Pool
 from zeromt.translator.search import search_section
 from zeromt.translator.splitting import joined, parts_of
-from zeromt.translator.worker import Answer, Chunk, How, Options, Task, Work, Worker
+from zeromt.translator.worker import Answer, Chunk, Options, Task, TranslationSettings, Work, Worker
 
 _NEXT_PART = 1 << 44
 """Between the seeds of the parts of a line that is split; more than lines of any corpus."""
@@ -83,7 +83,7 @@ class Engine:
             raise UserError(f"--quantization: {options.quantization} with {what}; allowed is one run, and no sampler")
 
     @cached_property
-    def how(self) -> How:
+    def settings(self) -> TranslationSettings:
         """How lines are translated unless it is said otherwise.
 
         Raises:
@@ -91,7 +91,7 @@ class Engine:
         """
         source, target = self.options.source_language, self.options.target_language
         tags = language_tags(self.config.prepare, self.tokenizer, source=source, target=target)
-        return How(section=self.section, number=self.options.candidates, tags=tags)
+        return TranslationSettings(section=self.section, number=self.options.candidates, tags=tags)
 
     @property
     def precision(self) -> str:
@@ -137,19 +137,22 @@ class Engine:
         self._work = lambda tasks, on_lines: (worker.do(task, on_lines) for task in tasks if task is not None)
 
     def translate(
-        self, chunks: Iterable[Chunk | None], how: How | None = None, on_lines: OnLines = nobody
+        self,
+        chunks: Iterable[Chunk | None],
+        settings: TranslationSettings | None = None,
+        on_lines: OnLines = do_nothing,
     ) -> Iterator[list[list[Translation]]]:
         """The translations of the lines of each chunk, in order, best first; none where the model cannot hold a line.
 
         Args:
             chunks: taken a few ahead; a None among them asks for all before it.
-            how: as the options say, unless given.
+            settings: as the options say, unless given.
             on_lines: called with the number of lines just done.
 
         Raises:
             UserError: a line is wrong.
         """
-        chosen = how or self.how
+        chosen = settings or self.settings
         waiting: deque[tuple[list[list[str]], list[list[Undo]]]] = deque()
 
         def prepared(chunk: Chunk) -> Task:
@@ -165,15 +168,15 @@ class Engine:
                     undo.append(undoing)
                     keys.append(key + number * _NEXT_PART)
             waiting.append((by_line, undo))
-            return Task(sources=texts, targets=chunk.targets, keys=keys, how=chosen)
+            return Task(sources=texts, targets=chunk.targets, keys=keys, settings=chosen)
 
         given = (None if chunk is None else prepared(chunk) for chunk in chunks)
         for answer in self._work(given, on_lines):
             self.counts.add(answer.counts)
             by_line, undo = waiting.popleft()
             pairs = zip(answer.lines, undo, strict=True)
-            found = (_undone(line, undoing) for line, undoing in pairs if line is not None)
-            yield [self._of_line([next(found) for _ in parts]) for parts in by_line]
+            translations = (_undone(line, undoing) for line, undoing in pairs if line is not None)
+            yield [self._of_line([next(translations) for _ in parts]) for parts in by_line]
 
     def warnings(self) -> list[str]:
         """Warnings about the sources so far, one line each."""
@@ -185,13 +188,13 @@ class Engine:
         for line in self.warnings():
             tell(f"zeromt: {line}")
 
-    def _parts(self, line: str, how: How) -> list[str]:
+    def _parts(self, line: str, settings: TranslationSettings) -> list[str]:
         """The texts to translate instead of a line."""
         if not (self._splits or self.options.paragraphs):
             return [line]
 
         def fits(text: str) -> bool:
-            return not self._splits or len(encode_source(self.tokenizer, [text], how.tags)[0]) < self.max_positions
+            return not self._splits or len(encode_source(self.tokenizer, [text], settings.tags)[0]) < self.max_positions
 
         tag = line[: len(line) - len(self.tokenizer.cut_tag(line)[1])]
         return parts_of(line, tag, fits, paragraphs=self.options.paragraphs)
@@ -201,9 +204,9 @@ class Engine:
         tag, text = cut_tag(line)
         undo: list[Undo] = []
         for modifier in self.modifiers:
-            if (found := modifier.to_translate(text)) is not None:
-                text = found[0]
-                undo.insert(0, found[1])
+            if (modified := modifier.to_translate(text)) is not None:
+                text = modified[0]
+                undo.insert(0, modified[1])
         return tag + text, undo
 
     def _of_line(self, parts: Sequence[Sequence[Translation]]) -> list[Translation]:
@@ -230,17 +233,17 @@ class _ExportWorker:
 
     def do(self, task: Task, on_lines: OnLines) -> Answer:
         counts = SourceCounts()
-        rows = encode_source(self._tokenizer, task.sources, task.how.tags)
+        rows = encode_source(self._tokenizer, task.sources, task.settings.tags)
         counts.note(self._tokenizer, task.sources, rows, self._longest - 1)
         lines: list[list[Translation] | None] = []
-        for found in self._exported.candidates(task.sources, task.how.number, tags=task.how.tags):
-            lines.append([Translation(text=text, log_prob=score, score=score, ids=[]) for text, score in found])
+        for candidates in self._exported.candidates(task.sources, task.settings.number, tags=task.settings.tags):
+            lines.append([Translation(text=text, log_prob=score, score=score, ids=[]) for text, score in candidates])
         on_lines(len(lines))
         return Answer(lines=lines, counts=counts)
 
 
 def _undone(translations: Sequence[Translation], undo: Sequence[Undo]) -> list[Translation]:
-    found = list(translations)
+    restored = list(translations)
     for one in undo:
-        found = [dataclasses.replace(translation, text=one(translation.text)) for translation in found]
-    return found
+        restored = [dataclasses.replace(translation, text=one(translation.text)) for translation in restored]
+    return restored

@@ -21,7 +21,7 @@ from configs import UserError
 from configs.plugins import dumps, loads
 from configs.process.signals import PR_SET_PDEATHSIG, prctl
 from configs.process.streams import filter_terminals
-from trainer.inference.translation.translator import OnLines, nobody
+from trainer.inference.translation.translator import OnLines, do_nothing
 from trainer.ranks.process import tune_process
 from zeromt.translator.worker import Answer, Options, Task, Worker
 
@@ -59,7 +59,7 @@ class Pool:
             self.close()
             raise
 
-    def answers(self, tasks: Iterable[Task | None], on_lines: OnLines = nobody) -> Iterator[Answer]:
+    def answers(self, tasks: Iterable[Task | None], on_lines: OnLines = do_nothing) -> Iterator[Answer]:
         """The answers to the tasks, in order; a None among the tasks asks for all answers before it.
 
         Args:

@@ -17,7 +17,7 @@ from trainer.metrics.command import lines_of, score_by
 from trainer.metrics.scoring import Score, Scorer
 from zeromt.translator.engine import Engine
 from zeromt.translator.search import parse_option
-from zeromt.translator.worker import Chunk, How
+from zeromt.translator.worker import Chunk, TranslationSettings
 
 _COMMAND = re.compile(r"""\{(?!.*\bkind["']?\s*:).*\bcommand["']?\s*:""", re.DOTALL)
 """An item of `evaluation.queued`, in YAML."""
@@ -101,7 +101,7 @@ def set_of_lines(
     return SetText(name="files", languages=(source, target), sources=lines, references=references)
 
 
-def how_of(engine: Engine, text: SetText) -> How:
+def settings_of(engine: Engine, text: SetText) -> TranslationSettings:
     """How a set is translated: with the tags of its languages.
 
     Raises:
@@ -109,13 +109,13 @@ def how_of(engine: Engine, text: SetText) -> How:
     """
     prepare, (source, target) = engine.config.prepare, text.languages
     tags = language_tags(prepare, engine.tokenizer, source=source, target=target) if prepare.tag_both_sides else None
-    return How(section=engine.section, tags=tags)
+    return TranslationSettings(section=engine.section, tags=tags)
 
 
-def translated(engine: Engine, text: SetText, how: How) -> list[str]:
+def translated(engine: Engine, text: SetText, settings: TranslationSettings) -> list[str]:
     """The translation of each line of a set as it is, without the run's modifiers, as in training."""
-    [found] = engine.translate([Chunk(sources=list(text.sources))], how._replace(modifies=False))
-    return [translations[0].text for translations in found]
+    [by_line] = engine.translate([Chunk(sources=list(text.sources))], settings._replace(modifies=False))
+    return [translations[0].text for translations in by_line]
 
 
 class Evaluated(NamedTuple):
@@ -129,7 +129,7 @@ class Evaluated(NamedTuple):
     """Of translating."""
 
 
-def score_set(engine: Engine, text: SetText, wanted: Wanted, how: How) -> Evaluated:
+def score_set(engine: Engine, text: SetText, wanted: Wanted, settings: TranslationSettings) -> Evaluated:
     """Translate and score a set; the engine's counts are then those of the set.
 
     Raises:
@@ -138,7 +138,7 @@ def score_set(engine: Engine, text: SetText, wanted: Wanted, how: How) -> Evalua
     scorer = wanted.scorer(engine.config.evaluation, text)
     engine.counts = SourceCounts()
     begin = time.monotonic()
-    hypotheses = translated(engine, text, how)
+    hypotheses = translated(engine, text, settings)
     seconds = time.monotonic() - begin
     scores = scorer.score(text.sources, hypotheses, text.references)
     lines = list(lines_of(text.name, text.languages, text.sources, hypotheses, text.references))

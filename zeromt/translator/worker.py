@@ -10,7 +10,7 @@ from trainer.checkpoint.format import read_checkpoint
 from trainer.inference.loading import load_ensemble
 from trainer.inference.translation.languages import LanguageTags
 from trainer.inference.translation.sources import SourceCounts
-from trainer.inference.translation.translator import OnLines, Translation, Translator, nobody
+from trainer.inference.translation.translator import OnLines, Translation, Translator, do_nothing
 from zeromt.translator.mbr import Utility
 
 
@@ -43,7 +43,7 @@ class Options:
     """None for one on each GPU or core."""
 
 
-class How(NamedTuple):
+class TranslationSettings(NamedTuple):
     """How lines are translated."""
 
     section: SearchSection
@@ -69,7 +69,7 @@ class Task(NamedTuple):
     """The texts of a chunk as the model gets them."""
 
     sources: list[str]
-    how: How
+    settings: TranslationSettings
     targets: list[str] | None = None
     keys: list[int] | None = None
     """Seeds of each text's samples; by default their numbers."""
@@ -100,13 +100,13 @@ class Worker:
         self._model, self.trained = load_ensemble(checkpoints, raw=options.raw_weights, precision=options.precision)
         self._share: dict[str, Any] = {"rank": rank, "world_size": world_size}
 
-    def do(self, task: Task, on_lines: OnLines = nobody) -> Answer:
+    def do(self, task: Task, on_lines: OnLines = do_nothing) -> Answer:
         """This process's part of a task; `on_lines` is called for every finished batch."""
-        how, trained = task.how, self.trained
-        translator = Translator(self._model, trained.tokenizer, how.section, trained.device, tags=how.tags)
+        settings, trained = task.settings, self.trained
+        translator = Translator(self._model, trained.tokenizer, settings.section, trained.device, tags=settings.tags)
         translator.on_lines = on_lines
         if task.targets is None:
-            lines = translator.translate_part(task.sources, **self._share, n_best=how.number, keys=task.keys)
+            lines = translator.translate_part(task.sources, **self._share, n_best=settings.number, keys=task.keys)
         else:
             scored = translator.score_part(task.sources, task.targets, **self._share)
             lines = [None if one is None else [one] for one in scored]

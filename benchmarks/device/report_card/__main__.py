@@ -43,11 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = _parse(arguments)
     if args.toy:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    found = call_named(f"{PACKAGE}.machine", "card", limit=120)
-    if not args.toy and not found["cards"]:
+    machine = call_named(f"{PACKAGE}.machine", "card", limit=120)
+    if not args.toy and not machine["cards"]:
         raise UserError("torch sees no GPU; `zeromt doctor` says why, and --toy tries this command on a CPU")
-    report = Report(args.out, {"code": code(), "card": found["card"], "toy": args.toy})
-    show = {"commit": commit(), "cards": found["cards"], "versions": found["versions"]}
+    report = Report(args.out, {"code": code(), "card": machine["card"], "toy": args.toy})
+    show = {"commit": commit(), "cards": machine["cards"], "versions": machine["versions"]}
     is_left, failures = False, 0
     with tempfile.TemporaryDirectory(dir=args.work) as work:
         os.environ["TMPDIR"] = work
@@ -72,8 +72,8 @@ def _measure(cell: Cell, work: str, left: float, *, is_toy: bool) -> dict[str, A
     arguments = {"work": work, "device": "cpu" if is_toy else "cuda", **cell.arguments, **(cell.toy if is_toy else {})}
     limit = min(left, cell.limit * (TOY_PATIENCE if is_toy else 1))
     try:
-        found = call_named(f"{PACKAGE}.{module}", function, limit=limit, **arguments)
-        line = {"status": "skipped", "reason": found["skipped"]} if "skipped" in found else {"status": "ok", **found}
+        result = call_named(f"{PACKAGE}.{module}", function, limit=limit, **arguments)
+        line = {"status": "skipped", "reason": result["skipped"]} if "skipped" in result else {"status": "ok", **result}
     except UserError as error:
         line = {"status": "failed", "reason": str(error)}
     return {**line, "seconds": round(time.monotonic() - start, 1)}

@@ -89,9 +89,9 @@ def decode(
     lines = (lines * (1 + sentences // len(lines)))[:sentences]
     searches = [{"beam": beam, "length_penalty": 0.8, "longest": 128, "batch": batch} for beam in (1, 5)]
     more = {"dtype": dtype, "device": device}
-    found = measure(kind=program, folder=str(folder), threads=1, lines=lines, searches=searches, warm_up=16, **more)
+    measured = measure(kind=program, folder=str(folder), threads=1, lines=lines, searches=searches, warm_up=16, **more)
     rows = []
-    for search, result in zip(searches, found["results"], strict=True):
+    for search, result in zip(searches, measured["results"], strict=True):
         tokens = sum(map(len, result["ids"]))
         rate = {"sentences/s": sentences / result["seconds"], "tokens/s": tokens / result["seconds"]}
         rows.append({"program": f"{program} {dtype}", "beam": search["beam"], **rate})

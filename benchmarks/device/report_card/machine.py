@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.common.child import ROOT, environment
 from benchmarks.device import plain_loop
-from benchmarks.device.work import Figures, said
+from benchmarks.device.work import Figures, json_output
 from configs import UserError
 from model.gpus import known_gpu
 
@@ -24,7 +24,7 @@ MATRICES = {"cuda": (4096, 8192, 12288, 16384), "cpu": (128, 256)}
 def card() -> Figures:
     """The first card, their number, and versions; the name is CPU where torch sees no card."""
     cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    installed = {found.name: found.version for found in importlib.metadata.distributions()}
+    installed = {package.name: package.version for package in importlib.metadata.distributions()}
     versions = {name: installed.get(name, "none") for name in PACKAGES}
     return {
         "card": torch.cuda.get_device_name(0) if cards else "CPU",
@@ -37,14 +37,14 @@ def inspect(*, work: str, device: str) -> Figures:
     """The driver, the card's rate in matmuls and the data sheet's, and what doctor warns of."""
     with tempfile.TemporaryDirectory(dir=work) as folder:
         os.chdir(folder)  # doctor looks at the folder of runs
-        found = [finding for finding in said("doctor") if finding["grade"] != "good"]
+        findings = [finding for finding in json_output("doctor") if finding["grade"] != "good"]
     listed = known_gpu(card()["card"])
     row = {
         "nvidia-smi": _driver(),
         "matmul TFLOP/s": plain_loop.matrix_rate(device=device, sizes=MATRICES[device]) / 1e12,
         "listed": None if listed is None else listed.half_tflops,
     }
-    return {"rows": [row, *({"doctor": one["subject"], "said": one["said"], "do": one["fix"]} for one in found)]}
+    return {"rows": [row, *({"doctor": one["subject"], "said": one["said"], "do": one["fix"]} for one in findings)]}
 
 
 def _driver() -> str | None:

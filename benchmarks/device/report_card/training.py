@@ -39,15 +39,15 @@ def stage(*, work: str, device: str, run: str, setting: str, ranks: int | None =
     gpus = visible_gpus(device, torch.cuda.device_count() if ranks is None else ranks)
     job = _job(work, device, gpus, **sizes)
     overrides = job.overrides(world_size=len(gpus))
-    found = ours(job, run, load_run(run, overrides), stage=setting, world_size=len(gpus))
+    figures = ours(job, run, load_run(run, overrides), stage=setting, world_size=len(gpus))
     given = [*overrides, *staged(setting)]
     planned = planned_peak(run, given, tokens=job.tokens, vocab=job.vocab, world_size=len(gpus))
     row = {
         "ranks": len(gpus),
-        "target tokens/s": found["tokens_per_second"],
-        "waiting for data": found["waiting_for_data"],
-        "loss": found["losses"][-1],
-        "GiB": found["peak"],
+        "target tokens/s": figures["tokens_per_second"],
+        "waiting for data": figures["waiting_for_data"],
+        "loss": figures["losses"][-1],
+        "GiB": figures["peak"],
         "GiB planned": planned / GIB,
     }
     return {"rows": [row]}
@@ -62,9 +62,14 @@ def program(*, work: str, device: str, run: str, name: str, **sizes: Any) -> Fig
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0]  # Transformers takes all that it sees
     job = _job(work, device, gpus, **sizes)
     config = load_run(run, job.overrides(world_size=1))
-    found = PROGRAMS[name](job, run, config)
-    rate, flops = found["tokens_per_second"], flops_per_target_token(config.model, job.vocab, lengths_of(job))
-    row = {"target tokens/s": rate, "MFU": mfu(rate, flops, device), "padding": found["padding"], "GiB": found["peak"]}
+    figures = PROGRAMS[name](job, run, config)
+    rate, flops = figures["tokens_per_second"], flops_per_target_token(config.model, job.vocab, lengths_of(job))
+    row = {
+        "target tokens/s": rate,
+        "MFU": mfu(rate, flops, device),
+        "padding": figures["padding"],
+        "GiB": figures["peak"],
+    }
     return {"rows": [row]}
 
 

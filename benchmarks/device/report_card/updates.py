@@ -76,9 +76,9 @@ def measure(
             return {"skipped": "fp16 needs a card: DeepSpeed has none on a CPU"}
         engine = _engine(config, vocab, precision, world)
         settle_attention(config, np.concatenate(lengths), engine, world, None)
-        found = _measure(engine, config, lengths, vocab, updates, device)
+        figures = _measure(engine, config, lengths, vocab, updates, device)
         planned = planned_peak(run, overrides, tokens=tokens, vocab=vocab)
-        rows.append({"setting": name, **found, "GiB planned": planned / GIB})
+        rows.append({"setting": name, **figures, "GiB planned": planned / GIB})
         engine.close()
         del engine
         if device == "cuda":

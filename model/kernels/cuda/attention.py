@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from model.attention import AttentionCache, MultiHeadAttention, attend, attention_weights
 from model.kernels.cuda.linear import Joined
-from model.kernels.cuda.sublayers import Inside
+from model.kernels.cuda.sublayers import AttentionCore
 from model.kernels.cuda.ways import Attending, has_operators, packed_attention
 from model.layout import Current, Side, SideName
 
@@ -93,7 +93,7 @@ class CudaAttention(MultiHeadAttention):
         return self.query(queries_BLD), *joined(memory_BSD)
 
 
-Whole = tuple[Inside, tuple[Tensor | None, ...], Sequence[Tensor]]
+Whole = tuple[AttentionCore, tuple[Tensor | None, ...], Sequence[Tensor]]
 """What attention does, its weights and projected keys and values, and the parameters of projections that are joined."""
 
 
@@ -127,8 +127,8 @@ class Attends:
         if self.memory is None:
             if not isinstance(joined, Joined):
                 return None
-            inside = Inside(attending, head_width, joined.widths)
+            inside = AttentionCore(attending, head_width, joined.widths)
             return inside, (joined.weight, joined.bias, None, None, *of_last), joined.parameters
         first = parts["query"]._parameters
-        inside = Inside(attending, head_width, (0,))
+        inside = AttentionCore(attending, head_width, (0,))
         return inside, (first["weight"], first["bias"], *joined(self.memory), *of_last), ()

@@ -18,7 +18,7 @@ from model.kernels.cuda.dropout import CudaDropout
 from model.kernels.cuda.linear import has_hooks
 from model.kernels.cuda.operators import direct
 from model.kernels.cuda.residual_norm import residual_norm, residual_norm_gradients
-from model.kernels.cuda.sublayers import Behind, attention_and_norm, feed_forward_and_norm
+from model.kernels.cuda.sublayers import ResidualNormArguments, attention_and_norm, feed_forward_and_norm
 from model.layout import Current
 from model.sublayers import Dropout, FeedForward, PostNorm, PreNorm, Residual
 
@@ -70,7 +70,7 @@ class _Fused(Residual):
             eps = torch.finfo(x.dtype).eps
         has_grad = torch.is_grad_enabled()
         if is_bare and has_grad:
-            behind = Behind(tokens, site, p, eps)
+            behind = ResidualNormArguments(tokens, site, p, eps)
             h = None if sublayer_input is x else sublayer_input
             if isinstance(sublayer, Attends) and near.is_attention and (inside := sublayer.inside()) is not None:
                 more, own, parameters = inside
@@ -141,8 +141,8 @@ class CudaPreNorm(PreNorm, _Fused):
 
 def normalised(current: Current, x: Tensor, norm: nn.Module) -> Tensor:
     """`norm(x)`, which the operator before may have computed."""
-    found, current.normed = current.normed, None
-    out: Tensor = found[1] if found is not None and found[0] is x and found[2] is norm else norm(x)
+    normed, current.normed = current.normed, None
+    out: Tensor = normed[1] if normed is not None and normed[0] is x and normed[2] is norm else norm(x)
     return out
 
 
@@ -170,10 +170,10 @@ def link(layer: nn.Module) -> None:
 def link_layers(layers: Iterable[nn.Module], norm: nn.Module) -> None:
     """Connect the last PreNorm of each layer with the first of the next one, and that of the last with the norm."""
     by_layer = [[part for part in layer.children() if isinstance(part, Residual)] for layer in layers]
-    behind = [found[0].norm if found and isinstance(found[0], CudaPreNorm) else None for found in by_layer[1:]]
-    for found, following in zip(by_layer, [*behind, norm], strict=True):
-        if found and isinstance(found[-1], CudaPreNorm):
-            near = found[-1].neighbours
+    behind = [parts[0].norm if parts and isinstance(parts[0], CudaPreNorm) else None for parts in by_layer[1:]]
+    for parts, following in zip(by_layer, [*behind, norm], strict=True):
+        if parts and isinstance(parts[-1], CudaPreNorm):
+            near = parts[-1].neighbours
             near.norm = None if following is None else _fusible(following)
             near.is_last = True
 

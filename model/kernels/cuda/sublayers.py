@@ -19,7 +19,7 @@ from model.kernels.cuda.ways import Attending
 
 
 @dataclass(slots=True)
-class Behind:
+class ResidualNormArguments:
     """Dropout and norm behind a sub-layer: arguments of `residual_norm`."""
 
     tokens: Tensor | None
@@ -33,7 +33,7 @@ class FeedForwardAndNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, behind: Behind, x: Tensor, h: Tensor | None, w1: Tensor, b1: Tensor | None, w2: Tensor,
+        ctx: Any, behind: ResidualNormArguments, x: Tensor, h: Tensor | None, w1: Tensor, b1: Tensor | None, w2: Tensor,
         b2: Tensor | None, weight: Tensor, bias: Tensor | None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Returns s and its norm; h is x where it is None."""
@@ -70,7 +70,7 @@ class FeedForwardAndNorm(torch.autograd.Function):
 
 
 @dataclass(slots=True)
-class Inside:
+class AttentionCore:
     """What attention does between its projections."""
 
     attending: Attending
@@ -88,9 +88,9 @@ class AttentionAndNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, behind: Behind, inside: Inside, x: Tensor, h: Tensor | None, w: Tensor, b: Tensor | None,
-        key: Tensor | None, value: Tensor | None, wo: Tensor, bo: Tensor | None, weight: Tensor, bias: Tensor | None,
-        *parameters: Tensor,
+        ctx: Any, behind: ResidualNormArguments, inside: AttentionCore, x: Tensor, h: Tensor | None, w: Tensor,
+        b: Tensor | None, key: Tensor | None, value: Tensor | None, wo: Tensor, bo: Tensor | None, weight: Tensor,
+        bias: Tensor | None, *parameters: Tensor,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Returns s and its norm; h is x where it is None."""
         x, width, attending = x.contiguous(), inside.head_width, inside.attending

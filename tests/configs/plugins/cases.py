@@ -117,16 +117,16 @@ from configs.fields import Positive
 
 class Writer:
     def __init__(self, path, indent):
-        self.path, self.indent, self.found = path, indent, []
+        self.path, self.indent, self.rows = path, indent, []
 
     def write(self, step, figures, samples=()):
-        self.found += [[group, step] for group in ("train", "valid") if f"{group}/loss" in figures]
+        self.rows += [[group, step] for group in ("train", "valid") if f"{group}/loss" in figures]
 
     def event(self, step, figures):
         pass
 
     def close(self):
-        self.path.write_text(json.dumps(self.found, indent=self.indent))
+        self.path.write_text(json.dumps(self.rows, indent=self.indent))
 
 
 @component("tracker", "their_json")

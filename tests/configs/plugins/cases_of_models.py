@@ -33,10 +33,10 @@ class SingleHead(Attention):
                     keys, values = keys[:, None], values[:, None]
                     if cache is not None:
                         keys, values = cache.append(keys, values)
-                found = F.scaled_dot_product_attention(
+                attended = F.scaled_dot_product_attention(
                     self.query(queries)[:, None], keys, values, bias, is_causal=is_causal, scale=self.scale
                 )
-                return self.output(found[:, 0])
+                return self.output(attended[:, 0])
 
         return SingleHeadModule(self.sharpness)
 

@@ -98,10 +98,10 @@ def added(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Added:
 
 
 def _merged(tree: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    found = dict(tree)
+    merged = dict(tree)
     for key, value in more.items():
-        found[key] = _merged(found.get(key, {}), value) if isinstance(value, dict) else value
-    return found
+        merged[key] = _merged(merged.get(key, {}), value) if isinstance(value, dict) else value
+    return merged
 
 
 MODULES = {
@@ -171,8 +171,8 @@ def _schedule(added: Added) -> None:
 
 
 def _tracker(added: Added) -> None:
-    found = json.loads((added.folder / "runs/run/tracked.json").read_text())
-    assert found == [*(["train", step] for step in range(1, 7)), ["valid", 6]]
+    tracked = json.loads((added.folder / "runs/run/tracked.json").read_text())
+    assert tracked == [*(["train", step] for step in range(1, 7)), ["valid", 6]]
 
 
 CHECKS: dict[str, Callable[[Added], None]] = {

@@ -47,8 +47,8 @@ def in_file(place: str, value: Any) -> dict[str, Any]:
         value = [value] if step == "0" else {step: value}
     if "phases" in value:
         value["phases"] = [{**PHASE, **value["phases"][0]}, {"name": "second"}]
-    found: dict[str, Any] = value
-    return found
+    tree: dict[str, Any] = value
+    return tree
 
 
 def at(section: Any, place: str) -> Any:

@@ -19,7 +19,7 @@ def test_fields_of_the_layers_below_stay(tmp_path: Path) -> None:
     path = write(tmp_path, {"preset": "modern"})
     for setting in ("model.norm=sample", "model.norm.kind=sample", "model.norm={kind: sample}", "model={norm: sample}"):
         assert load_run(path, [setting]).model.norm == make("norm", "sample", eps=1e-6)
-    found = load_run(path, ["model.feed_forward=gelu"]).model.feed_forward
-    assert found == make("feed_forward", "gelu", d_ff=1408, bias=False)
+    feed_forward = load_run(path, ["model.feed_forward=gelu"]).model.feed_forward
+    assert feed_forward == make("feed_forward", "gelu", d_ff=1408, bias=False)
     path = write(tmp_path, {"preset": "modern", "model": {"norm": "sample"}})
     assert load_run(path).model.norm == make("norm", "sample", eps=1e-6)

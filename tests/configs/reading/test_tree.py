@@ -40,9 +40,9 @@ def test_an_empty_section_of_a_setting_is_without_what_the_file_has(tmp_path: Pa
     """`prepare.valid={}`, as a shipped configuration instructs; in a file it changes nothing, as ever."""
     more = "valid: {source: [c], target: [d]}, tokenizer: {vocab_size: 99, kind: unigram}}"
     text = f"{FILES.strip().removesuffix('}')}, {more}\n"
-    found = load(tmp_path, text, "prepare.valid={}").prepare
-    assert found.valid == CorpusFiles()
-    assert (found.train.source, found.tokenizer.vocab_size) == (["a"], 99)
+    section = load(tmp_path, text, "prepare.valid={}").prepare
+    assert section.valid == CorpusFiles()
+    assert (section.train.source, section.tokenizer.vocab_size) == (["a"], 99)
     assert load(
         tmp_path, text, "prepare.valid={}", "prepare.valid.source=[e]", "prepare.valid.target=[f]"
     ).prepare.valid == (CorpusFiles(source=["e"], target=["f"]))
@@ -66,8 +66,8 @@ def test_an_empty_section_of_a_setting_is_without_what_the_file_has(tmp_path: Pa
 def test_item_of_a_list_is_set(
     text: str, overrides: Sequence[str], paths: list[str], weights: list[float | None], tmp_path: Path
 ) -> None:
-    found = load(tmp_path, text, *overrides).stream.datasets
-    assert ([d.path for d in found], [d.weight for d in found]) == (paths, weights)
+    datasets = load(tmp_path, text, *overrides).stream.datasets
+    assert ([d.path for d in datasets], [d.weight for d in datasets]) == (paths, weights)
 
 
 @pytest.mark.parametrize("item", ["stream.datasets[3].path=c", "optimizer..lr=1", "a[=1", "=3", "[0]=1"])
@@ -114,9 +114,9 @@ def test_word_is_text_where_text_is_wanted(word: str, tmp_path: Path) -> None:
     ids=lambda value: repr(value)[:40],
 )  # fmt: skip
 def test_trap_is_one_line(text: str | bytes, named: str, tmp_path: Path) -> None:
-    found = refusal(tmp_path, text)
-    assert named in found
-    assert "\n" not in found
+    message = refusal(tmp_path, text)
+    assert named in message
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize(

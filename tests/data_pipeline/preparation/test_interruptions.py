@@ -125,15 +125,15 @@ def _run(arguments: list[str], folder: Path, environment: dict[str, str], second
 
 
 def _session_members(session: int) -> list[str]:
-    found = []
+    members = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if fields[3] == str(session) and fields[0] != "Z":
-            found.append(path.parent.name)
-    return found
+            members.append(path.parent.name)
+    return members
 
 
 def test_killed_while_the_work_folder_is_removed(
@@ -142,8 +142,8 @@ def test_killed_while_the_work_folder_is_removed(
     """What is left of it is not gone on with, should the output be removed too."""
 
     def killed(path: Path, *_: object, **__: object) -> None:
-        if found := next(Path(path).rglob("span-*.npz"), None):
-            found.unlink()
+        if file := next(Path(path).rglob("span-*.npz"), None):
+            file.unlink()
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -35,10 +35,10 @@ def test_places_lead_to_the_raw_lines(
     section = corpus(lines, cleaning=CleaningSection(duplicates=duplicates), record_places=True, blocks_per_shard=2)
     prepare.run(section)
     dataset = Dataset.load(tmp_path / "out")
-    found = texts(dataset)
-    assert len(found) == dataset.num_pairs
+    kept = texts(dataset)
+    assert len(kept) == dataset.num_pairs
     seen = []
-    for pair, text in enumerate(found):
+    for pair, text in enumerate(kept):
         name, line = str(dataset.place(pair)).split(":")
         assert (name, lines[int(line) - 1]) == (section.train.source[0], text)
         seen.append(int(line))

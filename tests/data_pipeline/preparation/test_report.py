@@ -50,7 +50,9 @@ def test_what_is_counted(
     }
     assert list(tree["dropped"].items()) == list(dropped.items())
     assert tree["changed"] == {"normalization": 1, "control characters": 2}
-    where = {name: [example["where"] for example in found] for name, found in tree["examples"].items() if found}
+    where = {
+        name: [example["where"] for example in examples] for name, examples in tree["examples"].items() if examples
+    }
     assert where == {
         "empty": ["train.en: line 97", "train.en: line 103", "train.en: line 104"],
         "too many characters": ["train.en: line 102"],

@@ -40,5 +40,5 @@ def test_filters_do_not_count_tags(corpus: Corpus, tmp_path: Path, way: str) -> 
         output = str(tmp_path / str(number))
         changes = {"max_pieces": most, "cleaning": cleaning, "tokenizer": tokenizer}
         prepare.run(dataclasses.replace(section, output=output, **changes))  # type: ignore[arg-type]
-        found = Dataset.load(output).index.dropped
-        assert found == {"empty": 3, "too long": dropped, "length ratio": 1}
+        counts = Dataset.load(output).index.dropped
+        assert counts == {"empty": 3, "too long": dropped, "length ratio": 1}

@@ -106,9 +106,9 @@ def test_what_the_dataset_will_not_have_trains_nothing(corpus: Corpus, tmp_path:
 
     plain = prepared("plain", [])
     junk = base64.b64encode(random.Random(1).randbytes(30_000)).decode()
-    found = prepared("junk", [(junk, "Voir le fichier joint."), ("See what is attached.", junk)])
-    assert found.tokenizer_fingerprint == plain.tokenizer_fingerprint
-    assert found.index.dropped["too long"] == 2
+    with_junk = prepared("junk", [(junk, "Voir le fichier joint."), ("See what is attached.", junk)])
+    assert with_junk.tokenizer_fingerprint == plain.tokenizer_fingerprint
+    assert with_junk.index.dropped["too long"] == 2
     for most in (10, 9):
         tokenizer = prepared(f"{most}", [("☃" * 160, "neige")], max_pieces=most).tokenizer
         assert (tokenizer.decode_target(tokenizer.encode_target(["☃"])) == ["☃"]) == (most == 10)
@@ -121,9 +121,9 @@ def test_what_the_dataset_will_not_have_trains_nothing(corpus: Corpus, tmp_path:
 def test_an_existing_tokenizer(small: Dataset, tmp_path: Path) -> None:
     assert existing_tokenizer(_section()) is None
     for path in (small.folder, small.folder / JOINT_FILE):
-        found = existing_tokenizer(_section(path=str(path), kind="unigram", vocab_size=9))
-        assert found is not None
-        assert found.fingerprint == small.tokenizer.fingerprint
+        joint = existing_tokenizer(_section(path=str(path), kind="unigram", vocab_size=9))
+        assert joint is not None
+        assert joint.fingerprint == small.tokenizer.fingerprint
     train_tokenizer(_section(vocabulary="separate", tags=[">>fra<<"]), SOURCES, TARGETS).save(tmp_path)
     separate = existing_tokenizer(_section(path=str(tmp_path), tags=[">>fra<<"]))
     assert separate is not None

@@ -58,9 +58,9 @@ def test_tags_are_balanced_and_alike_and_the_text_stays(source: str, target: str
 
 @given(SIDES)
 def test_translations_have_what_placeholders_stand_for(source: str) -> None:
-    found = make("modifier", "placeholders", most=3).to_translate(source)
-    if found is not None:
-        line, undo = found
+    replacement = make("modifier", "placeholders", most=3).to_translate(source)
+    if replacement is not None:
+        line, undo = replacement
         assert undo(line) == source
         assert undo("<x9> <x1><x1>").startswith("<x9> ")
     lost = make("modifier", "placeholders").to_translate("5 of 1,000 by 12:30")

@@ -121,9 +121,9 @@ def test_updates_are_as_large_as_without_a_mixture(pool: Pool, case: Case) -> No
     assume(len(without) >= 5)
     updates = _updates(datasets, case, 200)
     assert all(len(update) == case.section.micro_batches for update in updates)
-    found = np.mean([_tokens(update) for update in updates])
+    mixture_mean = np.mean([_tokens(update) for update in updates])
     mean, median = np.mean(without), np.median(without)
-    assert 0.9 * mean < found < 1.1 * max(mean, median), (found, mean, median, case)
+    assert 0.9 * mean < mixture_mean < 1.1 * max(mean, median), (mixture_mean, mean, median, case)
 
 
 @settings(max_examples=15, deadline=None)

@@ -31,11 +31,11 @@ def test_what_is_copied_is_the_same_on_both_sides() -> None:
 
 
 def test_typos_are_one_error_a_word() -> None:
-    found = Counter(mistyped("Word", Draws(n)) for n in range(4000))
+    spellings = Counter(mistyped("Word", Draws(n)) for n in range(4000))
     swapped = {"oWrd", "Wrod", "Wodr"}
     doubled, dropped = {"WWord", "Woord", "Worrd", "Wordd"}, {"ord", "Wrd", "Wod", "Wor"}
-    assert swapped | doubled | dropped <= found.keys()
-    near = found.keys() - swapped - doubled - dropped - {"Word"}
+    assert swapped | doubled | dropped <= spellings.keys()
+    near = spellings.keys() - swapped - doubled - dropped - {"Word"}
     assert {(a, b) for word in near for a, b in zip("Word", word, strict=True) if a != b} <= {
         (a, b.upper() if a.isupper() else b) for a in "Word" for b in NEIGHBOURS[a.lower()]
     }
@@ -70,9 +70,9 @@ CODE = [
 def test_typos_leave_code_as_the_target_has_it(code: str) -> None:
     """Markup, placeholders, addresses and codes stand identically on both sides, and are to be copied."""
     typos = make("modifier", "typos", words=0.5)
-    found = {typos.change(f"Please see {code}, and go on", code, Draws(n)) for n in range(300)}
-    assert all(code in source and target == code for source, target in found)
-    assert len(found) > 50, "other words have errors"
+    pairs = {typos.change(f"Please see {code}, and go on", code, Draws(n)) for n in range(300)}
+    assert all(code in source and target == code for source, target in pairs)
+    assert len(pairs) > 50, "other words have errors"
     assert {typos.change(code, code, Draws(n)) for n in range(50)} == {(code, code)}, "nothing else is there to hit"
 
 
@@ -204,8 +204,8 @@ def test_unigram_segmentations_are_drawn_by_their_probabilities() -> None:
         if scores.keys() >= set(pieces):
             chances[pieces] = math.exp(alpha * sum(scores[piece] for piece in pieces))
     modifier = make("modifier", "unigram_sampling", alpha=alpha)
-    found = Counter(tuple(modifier.cut(word, scores, Draws(number * 7919))) for number in range(10_000))
-    assert found.keys() == chances.keys()
+    counts = Counter(tuple(modifier.cut(word, scores, Draws(number * 7919))) for number in range(10_000))
+    assert counts.keys() == chances.keys()
     expected = {pieces: 10_000 * chance / sum(chances.values()) for pieces, chance in chances.items()}
-    chi_squared = sum((found[pieces] - wanted) ** 2 / wanted for pieces, wanted in expected.items())
+    chi_squared = sum((counts[pieces] - wanted) ** 2 / wanted for pieces, wanted in expected.items())
     assert (len(expected), chi_squared < 20.5) == (6, True)  # of 5, p = 0.001

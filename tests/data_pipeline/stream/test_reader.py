@@ -25,7 +25,7 @@ def test_batches_hold_the_corpus(small: Dataset, small_section: PrepareSection) 
     processor = sentencepiece.SentencePieceProcessor(model_file=str(small.folder / "tokenizer.model"))
     wanted = Counter(zip(*(map(tuple, processor.encode(side)) for side in lines), strict=True))
     reader = StreamReader([(small, 1.0)], dataclasses.replace(SECTION, length_multiple=8), seed=1, rank=0, world_size=1)
-    found: Counter[tuple[tuple[int, ...], ...]] = Counter()
+    pairs: Counter[tuple[tuple[int, ...], ...]] = Counter()
     while batches := [batch for batch in reader.next_update() if batch is not None]:
         for batch in batches:
             assert batch.source.shape[1] % 8 == batch.target_output.shape[1] % 8 == 0
@@ -34,8 +34,8 @@ def test_batches_hold_the_corpus(small: Dataset, small_section: PrepareSection) 
                 sides = (batch.source[row], batch.target_input[row], batch.target_output[row])
                 source, target_input, target = (tuple(i for i in side.tolist() if i) for side in sides)
                 assert (source[-1], target_input, target[-1]) == (2, (1, *target[:-1]), 2)
-                found[source[:-1], target[:-1]] += 1
-    assert found == wanted
+                pairs[source[:-1], target[:-1]] += 1
+    assert pairs == wanted
     reader.close()
 
 

@@ -25,8 +25,8 @@ Launch = Callable[..., "subprocess.Popen[str]"]
 def look(call: Call, folder: Path) -> dict[str, Any]:
     done = call("status", str(folder), "--json")
     assert done.code == 0, done.err
-    found: dict[str, Any] = json.loads(done.out)
-    return found
+    status: dict[str, Any] = json.loads(done.out)
+    return status
 
 
 def test_life_of_a_run_and_its_stop(launch: Launch, workplace: Path, call: Call) -> None:
@@ -36,8 +36,8 @@ def test_life_of_a_run_and_its_stop(launch: Launch, workplace: Path, call: Call)
     assert look(call, folder)["state"] == "empty"
     child = launch("file", "--nproc", "1")
     wait_for(folder / "status.json")
-    found = look(call, folder)
-    assert (found["state"], found["step"], found["stop_requested"]) == ("running", 7, False)
+    status = look(call, folder)
+    assert (status["state"], status["step"], status["stop_requested"]) == ("running", 7, False)
 
     # Another job is refused, and so is one that would move the run away.
     for arguments in ([], ["--fresh"]):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.monitoring.look import Overview, look, runs_in
+from launcher.monitoring.look import Overview, read_overview, runs_in
 from launcher.monitoring.show import lines_of, table
 from launcher.slurm.queue import JobState, find_job
 from tests.conftest import Call, Refused
@@ -66,7 +66,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_a_line_for_each_thing_that_is_known(run: Path) -> None:
-    seen = replace(look(run), job=JobState(id="7", state="RUNNING", time_left="2:03:04"))
+    seen = replace(read_overview(run), job=JobState(id="7", state="RUNNING", time_left="2:03:04"))
     assert lines_of(seen) == [
         f"run          {run}",
         f"state        running (written 0 s ago, process {os.getpid()} on {os.uname().nodename}, asked to stop)",
@@ -85,12 +85,12 @@ def test_a_line_for_each_thing_that_is_known(run: Path) -> None:
 
 def test_an_end_keeps_the_progress_and_says_why(run: Path) -> None:
     write_status(run, "stopped", step=70, stop_reason="SIGUSR1")
-    lines = lines_of(look(run))
+    lines = lines_of(read_overview(run))
     assert "state        stopped (SIGUSR1, written 0 s ago)" in lines
     assert "done         67 updates, 02:46 of 10:00 (27.7%)" in lines
     assert not any(line.startswith(("rate", "time left")) for line in lines)
     rewrite(run, state="failed", error="rank 1: ValueError: a\nb")
-    assert "error        rank 1: ValueError: a; b" in lines_of(look(run))
+    assert "error        rank 1: ValueError: a; b" in lines_of(read_overview(run))
 
 
 def test_json_for_programs(run: Path, call: Call) -> None:
@@ -111,20 +111,20 @@ def test_json_for_programs(run: Path, call: Call) -> None:
 )
 def test_whether_its_processes_are_there(run: Path, written: dict[str, Any], state: str) -> None:
     rewrite(run, **written)
-    assert look(run).state == state
+    assert read_overview(run).state == state
 
 
 def test_never_started(tmp_path: Path) -> None:
     checkpoint(tmp_path, 5, age=-7300)
     (tmp_path / "status.json").write_text("{")
     shown = ["state        empty (never started)", "checkpoint   step 5, 2.0 h ahead of this clock"]
-    assert lines_of(look(tmp_path))[1:] == shown
+    assert lines_of(read_overview(tmp_path))[1:] == shown
 
 
 def test_a_name_with_lines(tmp_path: Path) -> None:
     folder = tmp_path / "a\nstate        running"
     write_status(folder, "failed", error="x\x1b[2J")
-    lines = lines_of(look(folder))
+    lines = lines_of(read_overview(folder))
     assert lines[0] == f"run          {tmp_path}/a\\nstate        running"
     assert lines[2] == "error        x\\x1b[2J"
 
@@ -140,7 +140,7 @@ def test_running_on_another_machine_without_locks(run: Path, tmp_path: Path, mon
     rewrite(run, host="elsewhere", job_id="7")
     for answer, state, job in (("exit 0", "died", None), ("echo 'RUNNING|None|5:00'", "running", "RUNNING")):
         fake(tmp_path, "squeue", answer)
-        tree = look(run, asks_slurm=False).to_json()
+        tree = read_overview(run, asks_slurm=False).to_json()
         assert (tree["state"], tree["job"] and tree["job"]["state"]) == (state, job)
 
 
@@ -183,7 +183,7 @@ def test_broken_files_never_keep_it_from_answering(
             whole = {"nan": b'{"updated": NaN, "state": NaN}', "types": types, "number": b"5", "list": b"[[1]]"}
             content = bytearray(whole.get(choice, bytes(content[:where])))
         path.write_bytes(content)
-    seen = look(run)
+    seen = read_overview(run)
     assert lines_of(seen)[0] == f"run          {run}"
     assert table(run.parent, [seen], width=200)
     json.dumps(seen.to_json())
@@ -209,7 +209,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 def seen_in(folder: Path) -> list[Overview]:
-    return [look(run, asks_slurm=False) for run in runs_in(folder)]
+    return [read_overview(run, asks_slurm=False) for run in runs_in(folder)]
 
 
 def test_a_row_a_run(runs: Path) -> None:
@@ -232,7 +232,7 @@ def test_as_much_as_fits(runs: Path, width: int, left_out: set[str]) -> None:
 
 
 def test_of_the_folder_or_of_none(runs: Path, tmp_path: Path, call: Call, refused: Refused) -> None:
-    found = json.loads(call("status", "--json").out)
-    assert [run["run"] for run in found] == ["runs/a-run-with-a-name-of-many-words", "runs/rates/lr-1", "runs/new"]
+    statuses = json.loads(call("status", "--json").out)
+    assert [run["run"] for run in statuses] == ["runs/a-run-with-a-name-of-many-words", "runs/rates/lr-1", "runs/new"]
     (tmp_path / "none").mkdir()
     assert "there is no run in ." in refused("status", cwd=tmp_path / "none")

@@ -225,8 +225,8 @@ def test_what_the_nodes_and_the_decision_are_told(tmp_path: Path) -> None:
 def test_what_is_decided_before_the_first_start(
     tmp_path: Path, answer: str, code: int, requeues: bool, noted: str
 ) -> None:
-    found, calls, left = run_script(training(*at(tmp_path)), tmp_path, answers=(answer,))
-    assert (found, left) == (code, noted)
+    exit_code, calls, left = run_script(training(*at(tmp_path)), tmp_path, answers=(answer,))
+    assert (exit_code, left) == (code, noted)
     assert (["scontrol", "requeue", "20017"] in calls, "srun" in [call[0] for call in calls]) == (requeues, False)
 
 
@@ -238,8 +238,8 @@ def test_a_command_notes_its_exit_code(tmp_path: Path, task: str, code: int, not
     """Of an array the merge does, and a part that fails. One that comes again when it has ended does nothing."""
     site, job = at(tmp_path)
     script = render_command(site, job, ["cat", "a b"])
-    found, calls, left = run_script(script, tmp_path, code=code, task=task)
-    assert (found, left) == (code, noted)
+    exit_code, calls, left = run_script(script, tmp_path, code=code, task=task)
+    assert (exit_code, left) == (code, noted)
     assert calls == [["srun", "--export=ALL", "--nodes=1", "--ntasks=1", "--cpus-per-task=2", "cat", "a b"]]
     if not task:
         assert run_script(script, tmp_path, code=code)[1] == []

@@ -17,13 +17,13 @@ from tests.waiting import PATIENCE, wait_until
 
 def left(mark: str) -> list[int]:
     """Processes with this in their environment, whoever their parents are by now."""
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
             is_dead = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
             if not is_dead and mark.encode() in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids
 
 
 @pytest.mark.parametrize("moments", [1, pytest.param(6, marks=pytest.mark.slow)])

@@ -53,13 +53,13 @@ def test_network() -> None:
 
 def test_interfaces_that_are_named_can_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not one without an address, nor loopback; and the one to give, if this machine's name leads nowhere."""
-    found = {"lo": ["127.0.0.1"], "eth0": ["10.0.0.5"], "ib0": ["10.1.0.5", "fe80::1%ib0"], "tunl0": []}
+    addresses = {"lo": ["127.0.0.1"], "eth0": ["10.0.0.5"], "ib0": ["10.1.0.5", "fe80::1%ib0"], "tunl0": []}
     monkeypatch.setattr(
         "psutil.net_if_addrs",
         lambda: {
             name: [argparse.Namespace(family=socket.AF_INET, address=ip) for ip in ips]
             + [argparse.Namespace(family=socket.AF_PACKET, address="00:00:00:00:00:01")]
-            for name, ips in found.items()
+            for name, ips in addresses.items()
         },
     )
     with pytest.raises(UserError, match="'tunl0' has no IP address on "):

@@ -40,7 +40,7 @@ def command(job: Job, **more: Any) -> list[str]:
 
 def test_golden_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a torchrun that knows all options."""
-    monkeypatch.setattr(ranks, "_knows", lambda _: True)
+    monkeypatch.setattr(ranks, "_is_torchrun_option", lambda _: True)
     assert command(make(num_processes=3)) == [
         sys.executable,
         "-m",
@@ -74,8 +74,8 @@ def test_golden_command(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_where_the_ranks_write(num_processes: int, expected: list[str]) -> None:
-    found = command(make(num_processes=num_processes))
-    assert [option for option in found if option.startswith(("--redirects", "--tee"))] == expected
+    arguments = command(make(num_processes=num_processes))
+    assert [option for option in arguments if option.startswith(("--redirects", "--tee"))] == expected
 
 
 @pytest.mark.parametrize("node", [None, Node(rank=1, num_nodes=2, host="n1", port=5, interface="ib0")])
@@ -83,13 +83,13 @@ def test_torchrun_understands_the_command(node: Node | None) -> None:
     from torch.distributed.run import parse_args
 
     job = make(num_processes=16, node=node, numa_binding="node")
-    found = parse_args(command(job)[4:])  # type: ignore[no-untyped-call]
-    assert (found.nproc_per_node, found.numa_binding, found.training_script) == ("16", "node", "trainer")
-    assert found.training_script_args == ["configs/runs/a b.yaml", "seed=2", "name=x;y"]
+    parsed = parse_args(command(job)[4:])  # type: ignore[no-untyped-call]
+    assert (parsed.nproc_per_node, parsed.numa_binding, parsed.training_script) == ("16", "node", "trainer")
+    assert parsed.training_script_args == ["configs/runs/a b.yaml", "seed=2", "name=x;y"]
     if node is not None:
-        assert (found.rdzv_backend, found.nnodes, found.node_rank) == ("static", "2", 1)
-        assert (found.master_addr, found.master_port) == ("n1", 5)
-        assert (found.log_dir, found.redirects, found.tee) == ("runs/debug/logs/node-1", "3", "0:3")
+        assert (parsed.rdzv_backend, parsed.nnodes, parsed.node_rank) == ("static", "2", 1)
+        assert (parsed.master_addr, parsed.master_port) == ("n1", 5)
+        assert (parsed.log_dir, parsed.redirects, parsed.tee) == ("runs/debug/logs/node-1", "3", "0:3")
 
 
 def environment_of(given: dict[str, str], *overrides: str, **more: Any) -> dict[str, str]:
@@ -116,8 +116,8 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment_of({}, num_processes=16)["OMP_NUM_THREADS"] == "1"
     assert environment_of({}, "engine.device=cpu")["CUDA_VISIBLE_DEVICES"] == ""
     node = Node(rank=1, num_nodes=2, host="n1", port=5, interface="ib0")
-    found = environment_of({}, node=node)
-    assert found["GLOO_SOCKET_IFNAME"] == found["NCCL_SOCKET_IFNAME"] == "ib0"
+    variables = environment_of({}, node=node)
+    assert variables["GLOO_SOCKET_IFNAME"] == variables["NCCL_SOCKET_IFNAME"] == "ib0"
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_status_of_this_launch_only(tmp_path: Path, text: str, expected: str | N
     path = tmp_path / "status.json"
     assert read_status(path, "L") is None
     path.write_text(text)
-    found = read_status(path, "L")
-    assert (found and found.state) == expected
+    status = read_status(path, "L")
+    assert (status and status.state) == expected
 
 
 def test_arguments_pass_torchrun_unchanged() -> None:
@@ -196,8 +196,8 @@ def test_arguments_pass_torchrun_unchanged() -> None:
     from torch.distributed.elastic.utils.api import macros
 
     given = ("name=$$a${local_rank}$(b)", "output=$local_rank")
-    found = command(make(num_processes=2, overrides=given, parent="runs/$a@5"), reset="data,optimizer")
-    assert macros.substitute(found[-7:], "7") == [
+    arguments = command(make(num_processes=2, overrides=given, parent="runs/$a@5"), reset="data,optimizer")
+    assert macros.substitute(arguments[-7:], "7") == [
         "configs/runs/a b.yaml",
         *("--reset", "data,optimizer"),
         *("--from", "runs/$a@5"),

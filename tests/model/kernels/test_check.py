@@ -49,9 +49,9 @@ def test_one_that_does_not_start_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 def test_ranks_agree(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(precision, "problem", lambda *_: "it is off")
     monkeypatch.setattr(precision, "has_kernels", lambda _: True)
-    world: Any = Mock(device=DEVICE, gather=lambda found: ["auto", found])
+    world: Any = Mock(device=DEVICE, gather=lambda item: ["auto", item])
     assert agreed_kernels("auto", "bf16", world) == "plain"
     assert "engine.kernels: plain" in caplog.text
     assert "it is off" in caplog.text
-    assert agreed_kernels("cuda", "bf16", Mock(device=DEVICE, gather=lambda found: [found])) == "cuda"
+    assert agreed_kernels("cuda", "bf16", Mock(device=DEVICE, gather=lambda item: [item])) == "cuda"
     assert working_kernels("auto", CPU, torch.float32) == "auto"

@@ -59,8 +59,8 @@ def expected(
     return [loss, nll, *torch.autograd.grad(loss * scale, (h, w, *b))]
 
 
-def check(found: tuple[Tensor, ...], hidden: Tensor, layer: OutputLayer, wanted: list[Tensor], off: float) -> None:
-    got = (*found, hidden.grad, *(parameter.grad for parameter in layer.parameters()))
+def check(outputs: tuple[Tensor, ...], hidden: Tensor, layer: OutputLayer, wanted: list[Tensor], off: float) -> None:
+    got = (*outputs, hidden.grad, *(parameter.grad for parameter in layer.parameters()))
     for value, one in zip(got, wanted, strict=True):
         assert value is not None
         torch.testing.assert_close(value.double(), one, rtol=off, atol=off)
@@ -81,11 +81,11 @@ def test_sums_and_gradients(
     kernels: str, dtype: torch.dtype, bias: bool, smoothing: float, scale: float, off: float
 ) -> None:
     hidden, layer = made(kernels, dtype, bias=bias)
-    found = layer(hidden, TARGETS, CrossEntropy(smoothing), None, lambda: torch.tensor(scale))
-    (found[0] * scale).backward()
-    check(found, hidden, layer, expected(hidden, layer, smoothing, scale), off)
-    assert not found[1].requires_grad
-    assert found[0].dtype == found[1].dtype == torch.float32
+    outputs = layer(hidden, TARGETS, CrossEntropy(smoothing), None, lambda: torch.tensor(scale))
+    (outputs[0] * scale).backward()
+    check(outputs, hidden, layer, expected(hidden, layer, smoothing, scale), off)
+    assert not outputs[1].requires_grad
+    assert outputs[0].dtype == outputs[1].dtype == torch.float32
     assert hidden.grad is not None
     assert hidden.grad.dtype == dtype
 
@@ -97,9 +97,9 @@ def test_scales_of_rows(kernels: str, smoothing: float) -> None:
     """Of the losses and gradients, not of the likelihoods; a scale of 0 drops a row, even one of infinite loss."""
     hidden, layer = made(kernels)
     scales = torch.tensor([[0.5, 0.0, -2.0, 1.0, 3.0], [0.25, 9.0, 9.0, 9.0, 9.0], [1.5, 0.0, 0.1, 0.0, 2.0]])
-    found = layer(hidden, TARGETS, CrossEntropy(smoothing), scales)
-    (found[0] * 0.5).backward()
-    check(found, hidden, layer, expected(hidden, layer, smoothing, 0.5, scales), 3e-6)
+    outputs = layer(hidden, TARGETS, CrossEntropy(smoothing), scales)
+    (outputs[0] * 0.5).backward()
+    check(outputs, hidden, layer, expected(hidden, layer, smoothing, 0.5, scales), 3e-6)
     if not smoothing:
         assert layer.bias is not None
         with torch.no_grad():
@@ -114,9 +114,9 @@ def test_a_forbidden_piece_is_no_nan(kernels: str) -> None:
     assert layer.bias is not None
     with torch.no_grad():
         layer.bias[10], layer.bias[11] = float("-inf"), 1e4
-        found = layer(hidden, TARGETS, CrossEntropy(0.0))
+        outputs = layer(hidden, TARGETS, CrossEntropy(0.0))
         logits = F.linear(hidden.nan_to_num(), layer.weight, layer.bias).flatten(0, 1)
-    for sums in found:
+    for sums in outputs:
         torch.testing.assert_close(sums, F.cross_entropy(logits, TARGETS.flatten(), ignore_index=PAD, reduction="sum"))
 
 

@@ -21,7 +21,7 @@ from tests.model.reference import BOS, EOS, logits_of, pad, tiny_model, tiny_sec
 SCORE = 1e-5
 SOURCES = [[3, 4, 5, EOS], [6, EOS], [4, 4, 3, 6, 5, EOS], [5, 3, EOS]]
 
-Found = tuple[list[int], float]
+ScoredIds = tuple[list[int], float]
 
 
 def peaked_model(seed: int, *, vocab: int = 7, **changes: Any) -> Transformer:
@@ -106,10 +106,10 @@ def plain_beam(
     kind: str = "gnmt",
     n_best: int = 1,
     patience: float = math.inf,
-) -> list[Found]:
+) -> list[ScoredIds]:
     """Beam search as a list of sentences: no cache, no batch, no end before `patience` times the beam have ended."""
-    open_: list[Found] = [([], 0.0)]
-    finished: list[Found] = []
+    open_: list[ScoredIds] = [([], 0.0)]
+    finished: list[ScoredIds] = []
     for step in range(1, rules.limit + 1):
         if not open_ or len(finished) >= max(n_best, patience * beam):
             break
@@ -129,9 +129,9 @@ def plain_beam(
 
 def all_sequences(
     model: Transformer, source: list[int], rules: Rules, *, alpha: float, kind: str = "gnmt"
-) -> list[Found]:
+) -> list[ScoredIds]:
     """Every sequence that is allowed, best first."""
-    found: list[Found] = []
+    scored: list[ScoredIds] = []
     for length in range(rules.limit):
         sequences = [list(s) for s in itertools.product(range(EOS + 1, rules.vocab), repeat=length)]
         if not (sequences := [s for s in sequences if rules.allow(s)]):
@@ -142,15 +142,15 @@ def all_sequences(
         log_p = F.log_softmax(logits.double(), dim=-1)
         outputs = torch.tensor([[*s, EOS] for s in sequences])
         totals = log_p.gather(2, outputs[..., None]).sum((1, 2)).tolist()
-        found += [(s, t / plain_penalty(length + 1, alpha, kind)) for s, t in zip(sequences, totals, strict=True)]
-    return sorted(found, key=lambda c: -c[1])
+        scored += [(s, t / plain_penalty(length + 1, alpha, kind)) for s, t in zip(sequences, totals, strict=True)]
+    return sorted(scored, key=lambda c: -c[1])
 
 
-def assert_same(found: list[Hypothesis], expected: list[Found]) -> None:
+def assert_same(hypotheses: list[Hypothesis], expected: list[ScoredIds]) -> None:
     """The same sequences in the same order; those whose scores tie may trade places."""
-    assert [h.score for h in found] == pytest.approx([score for _, score in expected], abs=SCORE)
+    assert [h.score for h in hypotheses] == pytest.approx([score for _, score in expected], abs=SCORE)
     scores = {tuple(ids): score for ids, score in expected}
-    for place, h in enumerate(found):
+    for place, h in enumerate(hypotheses):
         other = scores.get(tuple(h.ids), expected[-1][1])  # beyond the last place, in a tie with it
         assert other == pytest.approx(h.score, abs=SCORE), place
 

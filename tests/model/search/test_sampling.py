@@ -19,8 +19,8 @@ CHI_SQUARE = {1: 10.83, 2: 13.82, 3: 16.27, 4: 18.47, 5: 20.52, 6: 22.46, 7: 24.
 
 
 def truncated(**fields: Any) -> Sampler:
-    found: Sampler = make("sampler", "truncated", **fields)
-    return found
+    sampler: Sampler = make("sampler", "truncated", **fields)
+    return sampler
 
 
 def expected_distribution(
@@ -58,9 +58,9 @@ def expected_distribution(
 def test_first_tokens_are_drawn_by_their_probability(fields: dict[str, Any]) -> None:
     section = section_of(sampler=truncated(**fields), length_penalty=0.0, max_length_extra=1, max_length_ratio=0.3)
     model, source = peaked_model(7, vocab=9), SOURCES[0]  # a limit of two tokens
-    (found,) = search(model, pad([source]), section, n_best=NUM_SAMPLES)
+    (hypotheses,) = search(model, pad([source]), section, n_best=NUM_SAMPLES)
     expected = expected_distribution(next_log_probs(model, source, [[]])[0].tolist(), **fields)
-    counts = Counter(h.ids[0] if h.ids else EOS for h in found)
+    counts = Counter(h.ids[0] if h.ids else EOS for h in hypotheses)
     assert set(counts) <= set(expected)
     statistic = sum((counts[t] - NUM_SAMPLES * p) ** 2 / (NUM_SAMPLES * p) for t, p in expected.items())
     assert len(expected) > 1
@@ -83,8 +83,8 @@ def test_seeds_lines_and_samples_differ() -> None:
     source = [SOURCES[0]] * 8
 
     def drawn(seed: int, keys: list[int]) -> list[list[int]]:
-        found = search(model, pad(source), SearchSection(**{**fields, "seed": seed}), n_best=2, keys=keys)
-        return [h.ids for hypotheses in found for h in hypotheses]
+        samples = search(model, pad(source), SearchSection(**{**fields, "seed": seed}), n_best=2, keys=keys)
+        return [h.ids for hypotheses in samples for h in hypotheses]
 
     fields = {name: getattr(section, name) for name in section.__dataclass_fields__}
     first = drawn(1, list(range(8)))

@@ -49,8 +49,8 @@ def test_a_wide_beam_finds_the_best_of_all(
         max_length_extra=limit,
         **fields,
     )
-    found = search(model, pad(SOURCES), section, n_best=n_best, prefixes=prefixes)
-    for i, (hypotheses, source) in enumerate(zip(found, SOURCES, strict=True)):
+    n_best_lists = search(model, pad(SOURCES), section, n_best=n_best, prefixes=prefixes)
+    for i, (hypotheses, source) in enumerate(zip(n_best_lists, SOURCES, strict=True)):
         rules = rules_of(source, vocab, fields, prefixes[i] if prefixes else [], limit=limit)
         everything = all_sequences(model, source, rules, alpha=alpha, kind=kind)
         assert len(hypotheses) == min(n_best, len(everything))
@@ -81,8 +81,8 @@ def test_any_beam_finds_what_the_plain_one_finds(
     kind, alpha = penalty
     models = [peaked_model(seed + i, vocab=vocab) for i in range(num_models)]
     section = section_of(beam=beam, patience=patience, length_penalty=alpha, length_penalty_kind=kind, **fields)
-    found = search(Ensemble(models), pad(SOURCES), section, n_best=n_best, prefixes=prefixes)
-    for i, (hypotheses, source) in enumerate(zip(found, SOURCES, strict=True)):
+    n_best_lists = search(Ensemble(models), pad(SOURCES), section, n_best=n_best, prefixes=prefixes)
+    for i, (hypotheses, source) in enumerate(zip(n_best_lists, SOURCES, strict=True)):
         rules = rules_of(source, vocab, fields, prefixes[i] if prefixes else [], limit=len(source) + 3)
         expected = plain_beam(
             models,

@@ -24,9 +24,9 @@ def test_an_ensemble_of_other_sizes() -> None:
     ensemble = Ensemble(models)
     assert ensemble.max_positions == 9
     state = ensemble.start(pad(SOURCES))
-    found = ensemble.step(torch.full((4,), 1), state)
+    log_probs = ensemble.step(torch.full((4,), 1), state)
     expected = torch.cat([next_log_probs(models, source, [[]]) for source in SOURCES])
-    torch.testing.assert_close(found.double(), expected, rtol=0, atol=SCORE)
+    torch.testing.assert_close(log_probs.double(), expected, rtol=0, atol=SCORE)
 
 
 def test_no_ensemble_of_other_vocabularies() -> None:
@@ -46,8 +46,8 @@ def test_a_score_is_the_teacher_forced_log_probability(
 ) -> None:
     models = [peaked_model(seed + i) for i in range(num_models)]
     section = section_of(length_penalty=0.6, length_penalty_kind=kind)
-    found = score(Ensemble(models), pad(SOURCES), targets, section)
-    for source, target, one in zip(SOURCES, targets, found, strict=True):
+    hypotheses = score(Ensemble(models), pad(SOURCES), targets, section)
+    for source, target, one in zip(SOURCES, targets, hypotheses, strict=True):
         tokens = [*target, EOS]
         total = sum(next_log_probs(models, source, [target[:i]])[0, t].item() for i, t in enumerate(tokens))
         assert one.ids == target

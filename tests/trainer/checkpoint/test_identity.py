@@ -24,14 +24,14 @@ Refused = Callable[..., str]
 @pytest.fixture(scope="module")
 def refused(trained: TrainedRun) -> Refused:
     """What is refused where a checkpoint in the middle of an epoch is resumed with overrides; nothing is empty."""
-    found = read_whole(trained.folder / "checkpoints" / "step-00000300")
-    assert found.state()["stream"]["update"] > 0
+    saved = read_whole(trained.folder / "checkpoints" / "step-00000300")
+    assert saved.state()["stream"]["update"] > 0
     config = load_run(str(trained.config))
     dataset = Dataset.load(config.datasets[0].path, config.stream)
 
     def check(*overrides: str, reset: Collection[str] = (), data: str = "", **manifest: Any) -> str:
-        checkpoint = dataclasses.replace(found, manifest={**found.manifest, **manifest})
-        now = load_run(str(found.folder / "config.yaml"), overrides)
+        checkpoint = dataclasses.replace(saved, manifest={**saved.manifest, **manifest})
+        now = load_run(str(saved.folder / "config.yaml"), overrides)
         fingerprints = [data or dataset.fingerprint]
         try:
             check_identity(checkpoint, now, dataset.tokenizer, fingerprints, reset=set(reset))

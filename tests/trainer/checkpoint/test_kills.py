@@ -40,7 +40,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def whole(folder: Path) -> list[int]:
     """Steps whose checkpoint is whole, every byte verified."""
-    found = []
+    steps = []
     for path in list_steps(folder):
         try:
             checkpoint = read_whole(path)
@@ -50,8 +50,8 @@ def whole(folder: Path) -> list[int]:
         for kind, place in (("model", 0), ("ema", -1)):
             for name, tensor in checkpoint.stored(kind).items():
                 assert tensor.equal(SmallEngine().at(step).tensors[name][place]), (path, kind, name)
-        found.append(step)
-    return sorted(found)
+        steps.append(step)
+    return sorted(steps)
 
 
 def resume_and_save(

@@ -43,9 +43,9 @@ def find(folder: Path, size: int = 2) -> tuple[int | str | None, str]:
         except CheckpointError as error:
             return str(error), said.getvalue()
 
-    (found, said), *others = fork_ranks(size, task)
-    assert [other for other, _ in others] == [found] * (size - 1)
-    return found, said
+    (outcome, said), *others = fork_ranks(size, task)
+    assert [other for other, _ in others] == [outcome] * (size - 1)
+    return outcome, said
 
 
 def test_a_whole_one_is_taken_without_a_word_and_leftovers_are_removed(folder: Path) -> None:
@@ -62,8 +62,8 @@ def test_a_whole_one_is_taken_without_a_word_and_leftovers_are_removed(folder: P
 @pytest.mark.parametrize("pointer", ["", "step-00000001\n", "../../elsewhere\n", None])
 def test_the_pointer_is_repaired(pointer: str | None, folder: Path) -> None:
     (folder / "latest").unlink() if pointer is None else (folder / "latest").write_text(pointer)
-    found, said = find(folder)
-    assert found == 3
+    step, said = find(folder)
+    assert step == 3
     assert "now it names step-00000003" in said
     assert find(folder) == (3, "")
 
@@ -80,8 +80,8 @@ def test_the_one_before_is_taken_and_the_broken_file_named(
     name: str, break_: Callable[[Path], object], folder: Path
 ) -> None:
     break_(folder / "step-00000003" / name)
-    found, said = find(folder)
-    assert found == 2
+    step, said = find(folder)
+    assert step == 2
     assert f"step-00000003/{name.replace('sha256', '')}" in said
     assert "going back to" in said
 

@@ -47,7 +47,7 @@ def is_refused(action: Callable[[], object]) -> bool:
 
     def tried() -> bool:
         try:
-            return isinstance(found := action(), int) and found != 0
+            return isinstance(code := action(), int) and code != 0
         except Exception:
             return True
 

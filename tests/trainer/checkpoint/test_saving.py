@@ -66,10 +66,10 @@ def test_ways_to_write_give_the_same_tensors(size: int, keeps_ema: bool, tmp_pat
         weights, moments, averages = (checkpoint.stored(kind) for kind in ("model", "optimizer", "ema"))
         assert checkpoint.weights_kind(raw=False) == ("ema" if keeps_ema else "model")
         for name, tensors in SmallEngine().at(2).tensors.items():
-            found = [weights[name], *(moments[f"{key}/{name}"] for key in KEPT)] + (
+            stored = [weights[name], *(moments[f"{key}/{name}"] for key in KEPT)] + (
                 [averages[name]] if keeps_ema else []
             )
-            assert all(map(torch.equal, found, tensors))
+            assert all(map(torch.equal, stored, tensors))
 
 
 class GathersBadly(SmallEngine):

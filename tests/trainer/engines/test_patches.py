@@ -48,10 +48,10 @@ def with_another_version(world: World) -> dict[str, Any]:
 
 def test_another_version_is_gone_on_with_unchanged(forked: Forked, tmp_path: Path) -> None:
     """A warning says what it lacks."""
-    for found in forked.ranks(2, with_another_version, cwd=tmp_path):
-        (is_plain, losses), (is_changed, others) = found["losses"]
+    for result in forked.ranks(2, with_another_version, cwd=tmp_path):
+        (is_plain, losses), (is_changed, others) = result["losses"]
         assert (is_plain, is_changed) == (False, True)
         assert others == pytest.approx(losses, rel=1e-5)
-        [line] = found["said"]
+        [line] = result["said"]
         assert ": deepspeed.comm.torch:Renamed, deepspeed.comm: gone; " in line
         assert line.endswith("as with engine.plain_deepspeed=true")

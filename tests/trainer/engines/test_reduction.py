@@ -51,7 +51,7 @@ def reduce_with(world: World, dtype: torch.dtype, each: bool, most: int, wire: W
     places = {p: n for n, p in enumerate(parameters)}
     reduction = Reduction(buckets, parts, places, each=each, in_place=in_place)
     draw, dice = torch.Generator().manual_seed(world.rank), random.Random(world.rank)
-    found = []
+    sent = []
     for update in range(UPDATES):
         wire.sent.clear()
         expected = [torch.zeros(part * world.size) for part in parts]
@@ -75,10 +75,10 @@ def reduce_with(world: World, dtype: torch.dtype, each: bool, most: int, wire: W
             distributed.all_reduce(whole)
             torch.testing.assert_close(own, whole.view(world.size, -1)[world.rank])
             own.fill_(math.nan)  # by the step
-        found.append(list(wire.sent))
+        sent.append(list(wire.sent))
     reduction.close()
     assert not any(p._post_accumulate_grad_hooks for p in parameters)
-    return found
+    return sent
 
 
 def reduce_all(world: World) -> dict[tuple[bool, bool, int], list[list[tuple[int, bool]]]]:

@@ -112,8 +112,8 @@ def test_nan_on_one_rank_is_skipped_on_all_also_where_the_run_ends_right_after(
         [skipped] = [e for e in read_metrics(run, "event") if e["event"] == "skipped_update"]
         assert (skipped["step"], skipped["epoch"], skipped["update"]) == (4, 0, 3)
         assert (skipped["not_finite_losses"], skipped["pairs_digest"]) == ([1], lines[3]["pairs_digest"])
-        found = read_metrics(run)
-        assert [[line[key] for key in keys] for line in found] == [[line[key] for key in keys] for line in lines]
+        logged = read_metrics(run)
+        assert [[line[key] for key in keys] for line in logged] == [[line[key] for key in keys] for line in lines]
         resumed = read_checkpoint(checkpoint_folder(run, 9))
         for kind in ("model", "optimizer", "ema"):
             theirs = dict(checkpoint.stored(kind))

@@ -48,7 +48,7 @@ LARGEST_DIFFERENCE = 1e-4
 """Of weights that moved by up to 0.02."""
 
 
-def found_under(setting: tuple[Stage, bool, dict[str, Any]], world: World) -> dict[str, Any]:
+def outcome_under(setting: tuple[Stage, bool, dict[str, Any]], world: World) -> dict[str, Any]:
     """Weights after three updates, of which the middle one has a NaN on the last rank alone."""
     stage, offload, keys = setting
     engine = DeepSpeedEngine(
@@ -86,14 +86,14 @@ def found_under(setting: tuple[Stage, bool, dict[str, Any]], world: World) -> di
 
 
 def under_all(world: World) -> dict[str, Any]:
-    return {name: found_under(setting, world) for name, setting in SETTINGS.items()}
+    return {name: outcome_under(setting, world) for name, setting in SETTINGS.items()}
 
 
 GPUS = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() < 2, reason="no two GPUs")]
 
 
 @pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=GPUS)])
-def found(
+def outcomes(
     request: pytest.FixtureRequest, forked: Forked, tmp_path_factory: pytest.TempPathFactory
 ) -> list[dict[str, Any]]:
     variables = {"CUDA_VISIBLE_DEVICES": ""} if request.param == "cpu" else {}
@@ -101,16 +101,16 @@ def found(
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_nan_is_refused_and_forgotten(found: list[dict[str, Any]], name: str) -> None:
-    for rank in found:
+def test_a_nan_is_refused_and_forgotten(outcomes: list[dict[str, Any]], name: str) -> None:
+    for rank in outcomes:
         assert rank[name]["applied"] == [True, False, True]
         assert rank[name]["unchanged"]
         assert all(torch.isfinite(weight).all() for weight in rank[name]["weights"].values())
 
 
 @pytest.mark.parametrize("name", [name for name in SETTINGS if "without a norm" not in name])
-def test_the_updates_are_the_same(found: list[dict[str, Any]], name: str) -> None:
-    for rank in found:
+def test_the_updates_are_the_same(outcomes: list[dict[str, Any]], name: str) -> None:
+    for rank in outcomes:
         one, other = rank[name], rank["3 offloaded" if name[0] == "3" else "2 unchanged"]
         assert one["norms"] == pytest.approx(other["norms"], rel=1e-3)
         assert min(one["norms"]) > 0.05, "all are clipped"

@@ -44,6 +44,6 @@ def test_sets_for_tests_alone_select_nothing(thai: RunConfig, tmp_path: Path) ->
     (tmp_path / "test").write_text("a\n")
     section = HeldOutSection(name="t", role="test", source=str(tmp_path / "test"), references=[str(tmp_path / "test")])
     config = dataclasses.replace(thai, evaluation=dataclasses.replace(thai.evaluation, sets=[section]))
-    found = held_out_sets(config, [Dataset.load(thai.datasets[0].path)], world_of(0))
-    assert [(one.name, one.role) for one in found] == [("data", "validation"), ("t", "test")]
-    assert "tok:char" in found[0].scorer.signatures["bleu"], "Thai has no spaces between words"
+    sets = held_out_sets(config, [Dataset.load(thai.datasets[0].path)], world_of(0))
+    assert [(one.name, one.role) for one in sets] == [("data", "validation"), ("t", "test")]
+    assert "tok:char" in sets[0].scorer.signatures["bleu"], "Thai has no spaces between words"

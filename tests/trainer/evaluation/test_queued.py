@@ -124,8 +124,8 @@ def test_training_is_the_same_whatever_a_command_does(
     failed = {(line["of_step"], line["metric"]) for line in read_metrics(run, "event") if line["event"] == "no_score"}
     assert failed == {(step, name) for step in (10, 20) for name in ("hangs", "crashes")}
     metric = json.dumps({"name": "lengths", "command": [sys.executable, "-c", LENGTHS]})
-    found = call("evaluate", str(run), "--metrics", "bleu", metric)
-    assert found.code == 0, found.err
-    [figures] = json.loads(found.out)["sets"].values()
+    done = call("evaluate", str(run), "--metrics", "bleu", metric)
+    assert done.code == 0, done.err
+    [figures] = json.loads(done.out)["sets"].values()
     assert figures["lengths"] == round(late[20], 4)
     assert "--metrics: lengths is a command" in refused("compare", str(run), str(run), "--metrics", metric)

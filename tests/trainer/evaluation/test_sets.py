@@ -57,7 +57,7 @@ def sets(trained: TrainedRun, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def score_everywhere(world: World, config: str, *settings: str) -> list[dict[str, Any]]:
     """As one of any number of ranks: what a checkpoint's evaluation gives at every stage."""
-    found = []
+    by_stage = []
     for stage in STAGES[world.size]:
         more = [f"engine.zero_stage={stage}", "training.tensorboard=false", "training.max_updates=301"]
         if stage == 3:
@@ -69,9 +69,9 @@ def score_everywhere(world: World, config: str, *settings: str) -> list[dict[str
         figures = evaluation.figures()
         figures["hypotheses"] = {name: list(part.hypotheses) for name, part in evaluation.parts.items()}
         del figures["seconds"]
-        found.append(figures)
+        by_stage.append(figures)
         built.close()
-    return found
+    return by_stage
 
 
 @pytest.fixture(scope="module")
@@ -79,13 +79,13 @@ def everywhere(
     trained: TrainedRun, sets: str, forked: Forked, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[int, list[dict[str, Any]]]:
     """Figures by ranks and stage."""
-    root, found = tmp_path_factory.mktemp("everywhere"), {}
+    root, by_ranks = tmp_path_factory.mktemp("everywhere"), {}
     for num_ranks in STAGES:
         shutil.copytree(trained.folder, root / f"{num_ranks}" / "heart")
         config = root / f"{num_ranks}.yaml"
         config.write_text(trained.config.read_text().replace(f"{trained.folder.parent}", f"{root}/{num_ranks}"))
-        found[num_ranks] = forked.ranks(num_ranks, score_everywhere, str(config), sets, METRICS, cwd=root)[0]
-    return found
+        by_ranks[num_ranks] = forked.ranks(num_ranks, score_everywhere, str(config), sets, METRICS, cwd=root)[0]
+    return by_ranks
 
 
 def test_sets_have_equal_scores_at_any_world_size_and_stage(everywhere: dict[int, list[dict[str, Any]]]) -> None:
@@ -136,9 +136,9 @@ def test_a_set_of_files(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     source, reference = str(tmp_path / "s"), str(tmp_path / "r")
     section = {"name": "x", "source": source, "references": [reference, reference], "tag": ">>de<<"}
-    [found] = load_sets(make_sections(section), PREPARE, {}, option="sets")
-    assert (found.sources, found.references) == ([">>de<< a", ">>de<< b"], [["c", "d"], ["c", "d"]])
-    assert found.languages == ("eng", "de")
+    [loaded] = load_sets(make_sections(section), PREPARE, {}, option="sets")
+    assert (loaded.sources, loaded.references) == ([">>de<< a", ">>de<< b"], [["c", "d"], ["c", "d"]])
+    assert loaded.languages == ("eng", "de")
 
 
 @pytest.mark.parametrize(
@@ -176,10 +176,10 @@ def test_other_sets_at_a_resume(call: Call, sets: str, tmp_path: Path, trained: 
     assert [key for key in last if key.startswith("bleu/")] == ["bleu/a", "bleu/b", "bleu/c", "bleu/own"]
     assert (run / "eval" / "step-00000303.c.hyp").read_text().count("\n") == 15
 
-    found = json.loads(call("evaluate", str(run), "--beam", "1").out)
+    figures = json.loads(call("evaluate", str(run), "--beam", "1").out)
     for name, key in itertools.product(("a", "b", "c", "own"), DIRECT):
-        assert found["sets"][name][key] == pytest.approx(last[f"{key}/{name}"], abs=0.006), (name, key)
-    assert (found["sets"]["c"]["role"], found["sets"]["c"]["languages"], found["step"]) == ("test", "en-fr", 303)
+        assert figures["sets"][name][key] == pytest.approx(last[f"{key}/{name}"], abs=0.006), (name, key)
+    assert (figures["sets"]["c"]["role"], figures["sets"]["c"]["languages"], figures["step"]) == ("test", "en-fr", 303)
 
 
 @pytest.mark.parametrize(

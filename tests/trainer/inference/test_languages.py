@@ -103,13 +103,13 @@ def test_exported_it_is_forced_too(m2m100: Path, tmp_path: Path, capsys: pytest.
 
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "huggingface").eval()
     ids = torch.tensor([[*trained.tokenizer.encode_source([source])[0], 2]])
-    found = model.generate(ids, max_length=None, max_new_tokens=LENGTH + 1, no_repeat_ngram_size=2)[0].tolist()
-    assert found[1 : LENGTH + 1] == expected.ids
+    generated = model.generate(ids, max_length=None, max_new_tokens=LENGTH + 1, no_repeat_ngram_size=2)[0].tolist()
+    assert generated[1 : LENGTH + 1] == expected.ids
 
     tags = language_tags(trained.config.prepare, trained.tokenizer)
     assert tags is not None
     translate = ctranslate2_snippet(tmp_path / "ctranslate2")  # as docs/export.md shows, the source's tag in the text
     texts = [translate(f">>en<< {line}") for line in ENGLISH[:4]]
     own = Translator(trained.model, trained.tokenizer, trained.config.evaluation.search, trained.device, tags=tags)
-    assert texts == [found[0].text for found in own.translate(ENGLISH[:4])]
+    assert texts == [hypotheses[0].text for hypotheses in own.translate(ENGLISH[:4])]
     assert any(texts)

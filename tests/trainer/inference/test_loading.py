@@ -43,10 +43,10 @@ def test_one_that_is_deleted_while_it_is_looked_at(run: Path, monkeypatch: pytes
 def test_errors_of_any_kind(run: Path) -> None:
     """Of a process of the pool, or of a library that finds no file."""
 
-    def load(found: list[Checkpoint]) -> str:
-        if found[0].folder.name == "step-00000300":
-            shutil.rmtree(found[0].folder)
+    def load(checkpoints: list[Checkpoint]) -> str:
+        if checkpoints[0].folder.name == "step-00000300":
+            shutil.rmtree(checkpoints[0].folder)
             raise RuntimeError("in a translation process: FileNotFoundError")
-        return found[0].folder.name
+        return checkpoints[0].folder.name
 
     assert with_checkpoints([str(run)], load) == "step-00000150"

@@ -14,7 +14,7 @@ from tests.house import sources
 from tests.trainer.runs.test_ledger import Clock
 from tests.waiting import PATIENCE
 from trainer.ranks.activities import Activities
-from trainer.runs.failure import stuck_in
+from trainer.runs.failure import find_stuck_ranks
 from trainer.runs.ledger import Ledger
 
 CONFIG = load_run("debug", ["supervision.step_minutes=2", "supervision.save_minutes=3"])
@@ -82,7 +82,7 @@ def test_stuck_rank_leaves_its_stacks_and_ends(hang: str, tmp_path: Path) -> Non
             assert process.wait(PATIENCE) == 1
         finally:
             process.kill()
-    [(path, failure)] = stuck_in(tmp_path)
+    [(path, failure)] = find_stuck_ranks(tmp_path)
     assert path.name == "3_save_120_0.01.stacks"
     assert (failure.rank, failure.message) == (3, "stuck in save of update 120: its limit is 0.01 minutes")
     assert failure.traceback.count('File "<string>", line') == 1
@@ -101,5 +101,5 @@ def test_stacks_by_hand_without_harm_and_nothing_is_left(tmp_path: Path) -> None
 def test_nothing_else_sets_faulthandlers_timer() -> None:
     """A process has one."""
     of_ours = [path for path in sources(REPO) if path.parts[0] != "tests"]
-    found = [str(path) for path in of_ours if "dump_traceback_later(" in (REPO / path).read_text()]
-    assert found == ["trainer/ranks/activities.py"]
+    files = [str(path) for path in of_ours if "dump_traceback_later(" in (REPO / path).read_text()]
+    assert files == ["trainer/ranks/activities.py"]

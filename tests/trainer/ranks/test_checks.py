@@ -10,7 +10,7 @@ from configs import Plugin, RunConfig, load_run
 from tests.conftest import Corpus
 from tests.forked import Forked
 from trainer.ranks import checks
-from trainer.ranks.checks import VERSIONS, what_was_told
+from trainer.ranks.checks import VERSIONS, agreement_hashes
 from trainer.runs.layout import versions
 
 PLUGIN = Plugin(file="/a/x.py", sha256="0" * 64, components=["schedule x"])
@@ -22,7 +22,7 @@ def load(data: Path, *overrides: str) -> RunConfig:
 
 def differing(one: RunConfig, other: RunConfig, parent: str | None = None) -> set[str]:
     """The fields that differ, and those that either lacks."""
-    ours, theirs = what_was_told(one, None), what_was_told(other, parent)
+    ours, theirs = agreement_hashes(one, None), agreement_hashes(other, parent)
     return {field for field in {**ours, **theirs} if ours.get(field) != theirs.get(field)}
 
 
@@ -46,7 +46,7 @@ def test_places_and_numbers_of_workers_may_differ_and_nothing_else(
     assert differing(one, other) == set()
 
     config = load(corpus_en_fr.folder)
-    ours = what_was_told(config, None)
+    ours = agreement_hashes(config, None)
     for override in ("optimizer.lr=0.5", "seed=9", "schedule.kind=linear", "evaluation.every_updates=7"):
         assert override.partition("=")[0] in differing(config, load(corpus_en_fr.folder, override))
     (copied / "index.json").write_text((copied / "index.json").read_text() + " ")
@@ -56,9 +56,9 @@ def test_places_and_numbers_of_workers_may_differ_and_nothing_else(
     assert "plugins.0.sha256" in differing(config, dataclasses.replace(config, plugins=[PLUGIN]))
     assert differing(config, config, parent="runs/a") == {"--from"}
     for package in VERSIONS:
-        found = {**versions(VERSIONS), package: "0.0"}
-        monkeypatch.setattr(checks, "versions", lambda _, found=found: found)
-        assert what_was_told(config, None).items() ^ ours.items() >= {(package, ours[package])}
+        changed = {**versions(VERSIONS), package: "0.0"}
+        monkeypatch.setattr(checks, "versions", lambda _, changed=changed: changed)
+        assert agreement_hashes(config, None).items() ^ ours.items() >= {(package, ours[package])}
 
 
 def test_a_run_of_ranks_that_were_told_different_things_makes_nothing(

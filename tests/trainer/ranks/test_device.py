@@ -14,9 +14,9 @@ MAY_ASK = ("model/kernels/", "trainer/engines/", "trainer/ranks/device.py")
 def test_no_other_place_asks_what_a_device_is() -> None:
     files = [path for package in ("model", "trainer") for path in (REPO / package).rglob("*.py")]
     assert len(files) > 100
-    found = {str(path.relative_to(REPO)) for path in files if "device.type" in path.read_text()}
-    assert "trainer/ranks/device.py" in found
-    assert [name for name in sorted(found) if not name.startswith(MAY_ASK)] == []
+    names = {str(path.relative_to(REPO)) for path in files if "device.type" in path.read_text()}
+    assert "trainer/ranks/device.py" in names
+    assert [name for name in sorted(names) if not name.startswith(MAY_ASK)] == []
 
 
 @pytest.mark.parametrize(("given", "has_gpu"), [("cuda", False), ("cpu", True)])

@@ -49,10 +49,10 @@ def test_a_rank_that_does_not_come_or_has_another_device(
     comes: int, platforms: str, told: str, forked: Forked, tmp_path: Path
 ) -> None:
     variables = {PRIVATE: str(tmp_path)}
-    found = forked.ranks(3, meet, comes, platforms, meet=False, cwd=tmp_path, variables=variables)
-    assert [said.startswith(told) for said in found] == [rank < comes for rank in range(3)]
+    messages = forked.ranks(3, meet, comes, platforms, meet=False, cwd=tmp_path, variables=variables)
+    assert [said.startswith(told) for said in messages] == [rank < comes for rank in range(3)]
     if comes == 3:
-        assert [re.findall(r"\w of 3", said) for said in found] == [["2 of 3"], ["1 of 3"], ["2 of 3"]]
+        assert [re.findall(r"\w of 3", said) for said in messages] == [["2 of 3"], ["1 of 3"], ["2 of 3"]]
 
 
 def test_restarts_of_a_torchrun_that_keeps_its_store_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,17 +100,17 @@ LARGE = 2**62
 def tell(world: World) -> list[Any]:
     """Sums of which several are begun before the first is asked for, among other messages."""
     waits = [world.begin_sums([world.rank + n, LARGE], [0.1 * (world.rank + n)]) for n in (0, 1)]
-    found: list[Any] = [world.sum([1]), world.gather(world.rank)]
-    return [*found, *(wait() for wait in waits), world.begin_sums([], [1.5])()]
+    answers: list[Any] = [world.sum([1]), world.gather(world.rank)]
+    return [*answers, *(wait() for wait in waits), world.begin_sums([], [1.5])()]
 
 
 def test_sums_wrap_and_are_the_same_on_all_ranks() -> None:
-    found = fork_ranks(5, tell)
-    assert all(one == found[0] for one in found)
+    answers = fork_ranks(5, tell)
+    assert all(one == answers[0] for one in answers)
     wrapped = (5 * LARGE + 2**63) % 2**64 - 2**63
     floats = [pytest.approx(0.1 * (10 + 5 * n), rel=1e-15) for n in (0, 1)]
     sums = [([10 + 5 * n, wrapped], [floats[n]]) for n in (0, 1)]
-    assert found[0] == [[5], [0, 1, 2, 3, 4], *sums, ([], [7.5])]
+    assert answers[0] == [[5], [0, 1, 2, 3, 4], *sums, ([], [7.5])]
 
 
 def leave_one(world: World) -> None:
@@ -162,14 +162,14 @@ def refuse(world: World) -> list[str]:
     def fail(error: UserError) -> None:
         raise error
 
-    found = []
+    classes = []
     for error in (UserError("a"), RunLockedError("b"), FileError("c")):
         with pytest.raises(UserError) as caught:
             world.on_main(partial(fail, error))
         assert str(caught.value) == str(error)
-        found.append(type(caught.value).__name__)
+        classes.append(type(caught.value).__name__)
     assert world.on_main(lambda: Path("a"), Path) == Path("a")
-    return found
+    return classes
 
 
 def test_errors_keep_what_they_mean_to_who_catches_them() -> None:
@@ -186,5 +186,5 @@ def test_what_no_rank_sends_is_refused(content: bytes) -> None:
 def test_nothing_else_unpickles_what_another_process_sent() -> None:
     of_ours = [path for path in sources(REPO) if path.parts[0] not in ("tests", "benchmarks")]
     unsafe = re.compile(r"\bpickle\.loads?\(|(gather|broadcast|scatter|send|recv)_object(_list)?\(")
-    found = {str(path) for path in of_ours if unsafe.search((REPO / path).read_text())}
-    assert found == PICKLES
+    files = {str(path) for path in of_ours if unsafe.search((REPO / path).read_text())}
+    assert files == PICKLES

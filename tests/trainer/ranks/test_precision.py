@@ -32,9 +32,9 @@ def test_auto_on_a_cpu(abilities: set[str], is_intel: bool, expected: str, monke
 
 def test_names_of_abilities() -> None:
     """As this torch gives them, on x86."""
-    found = torch.cpu.get_capabilities()
-    if found["architecture"] == "x86_64":
-        assert {"amx_bf16", "avx512_bf16"} <= found.keys()
+    capabilities = torch.cpu.get_capabilities()
+    if capabilities["architecture"] == "x86_64":
+        assert {"amx_bf16", "avx512_bf16"} <= capabilities.keys()
 
 
 def agree(world: World) -> list[str]:

@@ -21,5 +21,5 @@ def test_text_is_shown_letter_by_letter() -> None:
     rows = [(text, f"{text} and more", f"*before* {text}") for text in TEXTS]
     page = ElementTree.fromstring(text_array_to_html(np.array(html_table(rows)), True))
     assert {element.tag for element in page.iter()} == {"table", "tbody", "tr", "td"}
-    found = [["".join(cell.itertext()) for cell in row] for row in page.iter("tr")]
-    assert found == [[cell.replace("\x02", "\\x02").replace("\x03", "\\x03") for cell in row] for row in rows]
+    shown = [["".join(cell.itertext()) for cell in row] for row in page.iter("tr")]
+    assert shown == [[cell.replace("\x02", "\\x02").replace("\x03", "\\x03") for cell in row] for row in rows]

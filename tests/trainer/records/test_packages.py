@@ -42,11 +42,11 @@ def written(folder: Path, tracker: Any) -> Points:
     return points
 
 
-def check(found: Points, expected: Points) -> None:
+def check(points: Points, expected: Points) -> None:
     assert len(expected) > 20
-    assert found.keys() == expected.keys()
+    assert points.keys() == expected.keys()
     for key, value in expected.items():
-        assert math.isclose(found[key], value, rel_tol=1e-9), key
+        assert math.isclose(points[key], value, rel_tol=1e-9), key
 
 
 @pytest.fixture
@@ -100,12 +100,12 @@ def test_prometheus(tmp_path: Path) -> None:
     text = (tmp_path / name / "metrics.prom").read_text()
     samples = [sample for family in parser.text_string_to_metric_families(text) for sample in family.samples]
     assert {sample.labels["run"] for sample in samples} == {name}
-    found = {(sample.name, sample.labels["part"]): sample.value for sample in samples}
-    assert found.keys() >= {("zeromt_train_step", ""), ("zeromt_events_exit_code", "")}
+    values = {(sample.name, sample.labels["part"]): sample.value for sample in samples}
+    assert values.keys() >= {("zeromt_train_step", ""), ("zeromt_events_exit_code", "")}
     newest = {tag: value for (tag, _), value in sorted(expected.items(), key=lambda item: item[0][1])}
     for tag, value in newest.items():
         group, key, *part = tag.split("/", 2)
-        assert math.isclose(found[f"zeromt_{group}_{key}", "".join(part)], value, rel_tol=1e-12)
+        assert math.isclose(values[f"zeromt_{group}_{key}", "".join(part)], value, rel_tol=1e-12)
 
 
 def test_prometheus_replaces_regular_files_alone(tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ def test_only_tokens_count_once_and_a_missing_matrix_is_shared() -> None:
         config = load_run("debug", [*SETTINGS, settings, "model.activation_checkpointing=false"])
         sizes = Vocabularies(source=VOCABULARY, target=VOCABULARY)
         expected = sum(sum(executed_flops(config.model, config.loss, sizes, shape).values()) for shape in shapes)
-        found = work_of(settings).flops(micro_batch([3, 9, 3], [20, 1, 20]))
-        assert found == expected, "what activation checkpointing computes twice counts once"
+        flops = work_of(settings).flops(micro_batch([3, 9, 3], [20, 1, 20]))
+        assert flops == expected, "what activation checkpointing computes twice counts once"
 
 
 def test_there_is_no_fraction_without_a_peak(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,13 +32,13 @@ def test_it_decays_from_where_another_stood(place: Path, forked: Forked) -> None
     shutil.rmtree(place / PARENT)
     done = forked.zeromt(*asked, PARENT, cwd=place)
     assert done.code == 0, done.err
-    found = read_metrics(cool)
-    assert [line["step"] for line in found] == [STEP + number for number in range(1, LENGTH + 1)]
+    lines = read_metrics(cool)
+    assert [line["step"] for line in lines] == [STEP + number for number in range(1, LENGTH + 1)]
     peak = next(line["lr"] for line in parents if line["step"] == STEP)
     rates = [peak * (1 - math.sqrt(number / LENGTH)) for number in range(1, LENGTH + 1)]
-    assert [line["lr"] for line in found] == pytest.approx(rates)
+    assert [line["lr"] for line in lines] == pytest.approx(rates)
     next_of_parent = next(line for line in parents if line["step"] == STEP + 1)
-    assert found[0]["loss"] == next_of_parent["loss"], "with its moments and its place in the data"
+    assert lines[0]["loss"] == next_of_parent["loss"], "with its moments and its place in the data"
     done = forked.zeromt("train", "small.yaml", *SETTINGS, "--from", PARENT, cwd=place)
     assert (done.code, "began from all of small, step 5" in done.err) == (2, True), "as it began, or without --from"
 
@@ -58,10 +58,10 @@ def test_nothing_of_the_configurations_own_schedule_remains(place: Path, own: di
     file.write_text(yaml.safe_dump(tree))
     asked = {"config": str(file), "overrides": [f"output={place}"], "plugins": [], "fresh": False}
     parent = str(place / f"{PARENT}@{STEP}")
-    found = with_cooldown({**asked, "cooldown": LENGTH, "parent": parent})
-    config = load_run(str(file), found["overrides"])
+    arguments = with_cooldown({**asked, "cooldown": LENGTH, "parent": parent})
+    config = load_run(str(file), arguments["overrides"])
     assert config.schedule == make("schedule", "wsd", warmup_updates=0, decay_updates=LENGTH)
-    assert (found["parent"], config.training.max_updates) == (f"{parent}:all", STEP + LENGTH)
+    assert (arguments["parent"], config.training.max_updates) == (f"{parent}:all", STEP + LENGTH)
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ def test_note_of_a_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv(LAUNCH_ID, "L")
     before = time.time()
     assert note_failure(ValueError("the cause"), tmp_path, 3)
-    found = read_failures(tmp_path, "L")[3]
-    assert before <= found.time <= time.time()
-    assert (found.rank, found.first_line, found.traceback) == (3, "ValueError: the cause", "ValueError: the cause\n")
+    note = read_failures(tmp_path, "L")[3]
+    assert before <= note.time <= time.time()
+    assert (note.rank, note.first_line, note.traceback) == (3, "ValueError: the cause", "ValueError: the cause\n")
     (tmp_path / "failures" / "L" / "rank-4.json").write_text('{"rank": 4}')
-    assert read_failures(tmp_path, "L") == {3: found}
+    assert read_failures(tmp_path, "L") == {3: note}
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "failures").touch()
     assert not note_failure(ValueError("the cause"), tmp_path / "full", 0)

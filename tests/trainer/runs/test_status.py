@@ -16,8 +16,8 @@ def write(folder: Path, tree: dict[str, Any]) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "status.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads((folder / "status.json").read_text())
+    return content
 
 
 @pytest.fixture(params=["A", None], ids=["launched", "plain"], autouse=True)
@@ -25,8 +25,8 @@ def launch_id(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv(LAUNCH_ID, raising=False)
     if request.param is not None:
         monkeypatch.setenv(LAUNCH_ID, request.param)
-    found: str | None = request.param
-    return found
+    value: str | None = request.param
+    return value
 
 
 def test_refusal_keeps_state_and_step(tmp_path: Path, launch_id: str | None) -> None:
@@ -46,9 +46,9 @@ def test_refusal_keeps_state_and_step(tmp_path: Path, launch_id: str | None) -> 
     status = read_status(tmp_path / "status.json")
     assert status is not None
     assert (status.state, status.step, status.refusal) == ("finished", 10, "seed: 2")
-    found = read(tmp_path)
-    found.pop("refusal")
-    assert found == FINISHED
+    content = read(tmp_path)
+    content.pop("refusal")
+    assert content == FINISHED
 
 
 def test_first_failure_of_a_start_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,12 +75,12 @@ def full_weights(engine: DeepSpeedEngine) -> dict[str, torch.Tensor]:
 
 def everything(engine: DeepSpeedEngine) -> dict[str, list[Any]]:
     """All that an update changes: weights, masters, moments, averages, step counters."""
-    found: dict[str, list[Any]] = {}
+    states: dict[str, list[Any]] = {}
     for p in engine.parameter_states():
         averages = [] if p.ema is None else [p.ema]
-        found[p.name] = [t.clone() for t in (p.weight, *(p.moments or {}).values(), *averages)]
-    found["steps"] = [float(s["step"]) for s in engine._states.optimizer.state.values()]
-    return found
+        states[p.name] = [t.clone() for t in (p.weight, *(p.moments or {}).values(), *averages)]
+    states["steps"] = [float(s["step"]) for s in engine._states.optimizer.state.values()]
+    return states
 
 
 def same(a: dict[str, list[Any]], b: dict[str, list[Any]]) -> bool:

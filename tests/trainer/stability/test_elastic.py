@@ -65,6 +65,6 @@ def test_any_place_goes_on_at_others(precision: str, corpus_en_fr: Corpus, forke
     allowed = 1e-5 if precision == "fp32" else spread
     assert 0 < allowed < 0.1
     for (source, _), name in names.items():
-        found = losses(tmp_path / name)
-        assert min(found) == UPDATES + 1, "it did not begin anew"
-        assert deviation(found, whole[source], UPDATES + 1) <= allowed, name
+        resumed = losses(tmp_path / name)
+        assert min(resumed) == UPDATES + 1, "it did not begin anew"
+        assert deviation(resumed, whole[source], UPDATES + 1) <= allowed, name

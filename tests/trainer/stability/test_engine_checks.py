@@ -60,13 +60,13 @@ def test_a_closed_engine_holds_no_memory(stage: int, forked: Forked, tmp_path: P
 
 def bf16_accumulates_in_fp32(world: World, stage: int) -> float:
     """As a rank: how far moments after 32 micro-batches of an update are from the sum in fp32, relative to that."""
-    found = []
+    moments = []
     for precision in PRECISIONS:
         engine = make_engine(stage, precision, world)
         train(engine, world, updates=1, micro_batches=32)
-        found.append({p.name: p.moments["exp_avg"].clone() for p in engine.parameter_states() if p.moments})
+        moments.append({p.name: p.moments["exp_avg"].clone() for p in engine.parameter_states() if p.moments})
         engine.close()
-    ours, exact = found
+    ours, exact = moments
     names = [name for name in exact if name.endswith("weight") and "norm" not in name]
     errors = [float((ours[n] - exact[n]).norm() / exact[n].norm()) for n in names]
     return sum(errors) / len(errors)
@@ -87,10 +87,10 @@ def fp16_losses(world: World) -> None:
     from deepspeed.accelerator import get_accelerator
 
     get_accelerator().is_fp16_supported = lambda: True
-    found: dict[int, tuple[list[float], list[float]]] = {}
+    by_stage: dict[int, tuple[list[float], list[float]]] = {}
     for stage in range(4):
         engine = make_engine(stage, "fp16", world)
-        losses, norms = found.setdefault(stage, ([], []))
+        losses, norms = by_stage.setdefault(stage, ([], []))
         assert engine.loss_scale == 2**16
         for rate, update in [(rate, update) for rate in (0.0, 3e-3) for update in range(8)]:
             out = engine.accumulate(random_batch(update), scale=1 / (TOKENS * world.size), is_last=True)
@@ -101,8 +101,8 @@ def fp16_losses(world: World) -> None:
         engine.set_fp16_state({"scale": 128.0, "since": 0, "hysteresis": 1})
         assert engine.loss_scale == 128
         engine.close()
-        assert losses == pytest.approx(found[0][0], rel=1e-4)
-        assert norms == pytest.approx(found[0][1], rel=1e-5)
+        assert losses == pytest.approx(by_stage[0][0], rel=1e-4)
+        assert norms == pytest.approx(by_stage[0][1], rel=1e-5)
 
 
 def test_fp16_is_the_same_at_every_stage(forked: Forked, tmp_path: Path) -> None:

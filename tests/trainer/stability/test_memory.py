@@ -116,10 +116,10 @@ def test_the_engine_starts_again_with_budgets_that_fit(
     """
     small = (f"stream.source_tokens={given}", f"stream.target_tokens={given}", "stream.micro_batches=2")
     limits = (f"output={tmp_path}", "training.max_updates=2", "training.fit_memory=true", "evaluation.max_pairs=2")
-    found = forked.ranks(2, fitted, (*corpus_en_fr.overrides, *small, *limits), shrink, cwd=tmp_path)
-    assert found[0] == found[1]
-    assert found[0][:2] == (budget, None if refusal else 2)
-    assert refusal in found[0][2]
+    outcomes = forked.ranks(2, fitted, (*corpus_en_fr.overrides, *small, *limits), shrink, cwd=tmp_path)
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][:2] == (budget, None if refusal else 2)
+    assert refusal in outcomes[0][2]
 
 
 def without(*kinds: LayoutKind) -> dict[LayoutKind, str]:

@@ -52,22 +52,22 @@ def spoil(built: Trainer, _: World) -> None:
     evaluate = built.evaluator.evaluate
 
     def spoiled(engine: Engine, step: int) -> Evaluation | None:
-        found = evaluate(engine, step)
-        return found if found is None or step < 4 else dataclasses.replace(found, loss=math.nan)
+        evaluation = evaluate(engine, step)
+        return evaluation if evaluation is None or step < 4 else dataclasses.replace(evaluation, loss=math.nan)
 
     built.evaluator.evaluate = spoiled  # type: ignore[method-assign]
 
 
 def ends(world: World, settings: list[str]) -> list[str]:
     """How a run ends, and how it does at the next start."""
-    found = []
+    endings = []
     for disturb in (spoil, None):
         try:
             train_all(world, [settings], disturb)
-            found.append("finished")
+            endings.append("finished")
         except TrainingError as error:
-            found.append(str(error))
-    return found
+            endings.append(str(error))
+    return endings
 
 
 def test_a_validation_loss_that_is_not_finite_is_an_event_and_no_finish(

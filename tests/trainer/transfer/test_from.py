@@ -43,9 +43,9 @@ def test_begins_anew_with_the_weights_of_another(place: Path, forked: Forked) ->
     assert done.code == 0, done.err
     assert "begins with the weights of small, step 10" in done.out
     tuned = place / "runs" / "tuned"
-    found = read_metrics(tuned)
-    assert [line["step"] for line in found] == [1, 2, 3, 4, 5, 6]
-    assert found[-1]["lr"] == 0, "the whole schedule"
+    lines = read_metrics(tuned)
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert lines[-1]["lr"] == 0, "the whole schedule"
     assert [line["step"] for line in read_metrics(tuned, "evaluation")] == [0, 3, 6]
     mean = forked.zeromt("average", PARENT, "--last", "1", "-o", "runs/mean", cwd=place)
     assert mean.code == 0, mean.err
@@ -53,7 +53,7 @@ def test_begins_anew_with_the_weights_of_another(place: Path, forked: Forked) ->
     done = forked.trainer(2, "small.yaml", *again, cwd=place)
     assert done.code == 0, done.err
     assert [line["step"] for line in read_metrics(place / "runs" / "mean")] == [11, 12, 13, 14, 15, 16]
-    for ours, theirs in zip(found, read_metrics(place / "runs" / "mean"), strict=True):
+    for ours, theirs in zip(lines, read_metrics(place / "runs" / "mean"), strict=True):
         assert (ours["loss"], ours["lr"], ours["epoch"]) == (theirs["loss"], theirs["lr"], theirs["epoch"])
 
     checkpoint = read_whole(tuned / "checkpoints" / "step-00000006")

@@ -18,7 +18,7 @@ from trainer.checkpoint.weights_only import write_run
 from trainer.transfer import ancestry_of
 
 ALONE: Any = SimpleNamespace(
-    rank=0, size=1, is_main=True, on_main=lambda look, *_: look(), gather=lambda found, *_: [found]
+    rank=0, size=1, is_main=True, on_main=lambda look, *_: look(), gather=lambda value, *_: [value]
 )
 """A rank that is alone, and meets nobody."""
 TYING = [("three-way", True, True), ("decoder", True, False), ("decoder", False, True), ("none", False, False)]
@@ -64,12 +64,12 @@ def test_every_way_of_tying(tmp_path: Path, tied: str, was_joint: bool, is_joint
             assert parameter.equal(theirs[name]), name
             continue
         num_matrices += 1
-        found = match(old, new, "source" if name.startswith("source") else "target")
+        rows = match(old, new, "source" if name.startswith("source") else "target")
         for row in range(len(parameter)):
-            if row in found.kept:
-                assert parameter[row].equal(theirs[name][found.kept[row]])
-            elif row in found.cut:
-                expected = torch.stack([theirs[name][n] for n in found.cut[row]]).mean(0)
+            if row in rows.kept:
+                assert parameter[row].equal(theirs[name][rows.kept[row]])
+            elif row in rows.cut:
+                expected = torch.stack([theirs[name][n] for n in rows.cut[row]]).mean(0)
                 torch.testing.assert_close(parameter[row], expected)
             else:
                 assert parameter[row].equal(before[name][row])

@@ -50,10 +50,10 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
 
 def test_the_mean_of_the_newest(run: Path, tmp_path: Path) -> None:
     assert main(["average", str(run), "--last", "3", "-o", str(tmp_path / "out")]) == 0
-    found = weights_of(tmp_path / "out" / "checkpoints" / "step-00000004")
+    averaged = weights_of(tmp_path / "out" / "checkpoints" / "step-00000004")
     several = [weights_of(run / "checkpoints" / f"step-0000000{step}") for step in (2, 3, 4)]
-    assert found.keys() == several[0].keys()
-    for name, tensor in found.items():
+    assert averaged.keys() == several[0].keys()
+    for name, tensor in averaged.items():
         assert tensor.equal(torch.stack([w[name].double() for w in several]).mean(0).float()), name
     assert read_checkpoint(tmp_path / "out" / "checkpoints" / "step-00000004").manifest["weights_only"] == {
         "command": "average",

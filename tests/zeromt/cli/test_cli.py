@@ -56,8 +56,10 @@ def test_settings_are_checked_alone(command: str, wrong: str, call: Call, tmp_pa
 
 
 def test_overrides_stand_anywhere() -> None:
-    _, found = parse(["launch", "local", "debug", "a.b=1", "--nproc", "2", "c.d=-1", "--max-restarts=3", "e.f={x: 1}"])
-    assert found == {
+    _, arguments = parse(
+        ["launch", "local", "debug", "a.b=1", "--nproc", "2", "c.d=-1", "--max-restarts=3", "e.f={x: 1}"]
+    )
+    assert arguments == {
         "config": "debug",
         "overrides": ["a.b=1", "c.d=-1", "e.f={x: 1}"],
         "nproc": 2,

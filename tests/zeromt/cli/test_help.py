@@ -67,7 +67,7 @@ def test_help_of_a_section_and_of_a_name(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "start"),
     [
         ("metric", "  evaluation.metrics  <"),
         ("mix corpora", "  stream.datasets  <"),
@@ -75,8 +75,8 @@ def test_help_of_a_section_and_of_a_name(capsys: pytest.CaptureFixture[str]) -> 
         ("significance", "zeromt compare: "),
     ],
 )
-def test_help_searches_commands_and_fields(words: str, found: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert any(line.startswith(found) for line in shown(capsys, "help", *words.split()).splitlines())
+def test_help_searches_commands_and_fields(words: str, start: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert any(line.startswith(start) for line in shown(capsys, "help", *words.split()).splitlines())
 
 
 def test_completion_in_bash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

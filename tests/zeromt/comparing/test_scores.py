@@ -47,8 +47,8 @@ def scored(folder: Path, systems: Sequence[str], references: Sequence[str] = ("f
     """The figures of each system by sacreBLEU's names of the metrics."""
     scorer = Scorer(METRICS, ScoredText(target_language="fr"), num_references=len(references))
     texts, given = ([(folder / one).read_text().splitlines() for one in names] for names in (references, systems))
-    found = score_runs(scorer, [""] * 60, texts, given, **{"bootstrap": 0, "randomisation": 0, **how})
-    return {NAMES[metric["key"]]: metric["runs"] for metric in found}
+    scores = score_runs(scorer, [""] * 60, texts, given, **{"bootstrap": 0, "randomisation": 0, **how})
+    return {NAMES[metric["key"]]: metric["runs"] for metric in scores}
 
 
 def sacrebleu(folder: Path, *words: str) -> str:
@@ -72,9 +72,9 @@ def test_paired_tests_have_sacrebleus_digits(folder: Path) -> None:
 
 
 def test_intervals_have_sacrebleus_digits(folder: Path) -> None:
-    found = scored(folder, ["two"], bootstrap=1000)
+    ours = scored(folder, ["two"], bootstrap=1000)
     for theirs in json.loads(sacrebleu(folder, "first", "-i", "two", "-f", "json", "--confidence")):
-        [run] = found[theirs["name"]]
+        [run] = ours[theirs["name"]]
         figures = tuple(round(run[name], 4) for name in ("score", "mean", "interval"))
         assert figures == (theirs["score"], theirs["confidence_mean"], theirs["confidence_var"])
 

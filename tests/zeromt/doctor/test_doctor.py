@@ -50,7 +50,7 @@ def test_planted_faults_are_found_each_with_its_fix(tmp_path: Path) -> None:
     (tmp_path / "bin/nvidia-smi").chmod(0o755)
     (tmp_path / "file").touch()
     variables = environment()
-    code, found = doctor(
+    code, findings = doctor(
         tmp_path,
         "debug",
         "output=file/runs",
@@ -60,7 +60,7 @@ def test_planted_faults_are_found_each_with_its_fix(tmp_path: Path) -> None:
         CUDA_VISIBLE_DEVICES="-",
     )
     assert code == 1
-    faults = [one for one in found if one["grade"] == "fault"]
+    faults = [one for one in findings if one["grade"] == "fault"]
     for subject, said, fix in PLANTED:
         [text] = [one for one in faults if one["subject"] == subject]
         assert said in text["said"]
@@ -69,10 +69,10 @@ def test_planted_faults_are_found_each_with_its_fix(tmp_path: Path) -> None:
 
 
 def test_where_nothing_is_wrong_it_says_so(corpus_en_fr: Corpus, tmp_path: Path) -> None:
-    code, found = doctor(tmp_path, "debug", *corpus_en_fr.overrides, "prepare.pairs_per_block=32")
-    assert [one for one in found if one["grade"] == "fault"] == []
+    code, findings = doctor(tmp_path, "debug", *corpus_en_fr.overrides, "prepare.pairs_per_block=32")
+    assert [one for one in findings if one["grade"] == "fault"] == []
     assert code == 0
-    ranks = [one["said"] for one in found if one["subject"] == "ranks"]
+    ranks = [one["said"] for one in findings if one["subject"] == "ranks"]
     assert ranks == ["2 ranks exchange tensors by gloo"]
 
 
@@ -83,20 +83,20 @@ def test_without_a_configuration_or_a_valid_one(
     """It looks at the machine alone."""
     monkeypatch.setattr(command, "exchange", lambda *_, **__: [])
     assert main(["doctor", "--json", *words]) == (1 if words else 0)
-    found = json.loads(capsys.readouterr().out)
-    assert len([one for one in found if one["subject"] == "configuration"]) == (2 if words else 0)
-    assert [one["said"].partition(":")[0] for one in found if one["subject"] == "folders"] == ["TMPDIR"]
-    assert {"devices", "packages", "shared memory"} < {one["subject"] for one in found}
+    findings = json.loads(capsys.readouterr().out)
+    assert len([one for one in findings if one["subject"] == "configuration"]) == (2 if words else 0)
+    assert [one["said"].partition(":")[0] for one in findings if one["subject"] == "folders"] == ["TMPDIR"]
+    assert {"devices", "packages", "shared memory"} < {one["subject"] for one in findings}
 
 
 def test_a_clock_that_is_off(tmp_path: Path) -> None:
-    [found, _] = checks._folder("output", tmp_path, lambda: time.time() - 90)
-    assert found.said.startswith("90 s off the clock of the file system")
-    assert "NTP" in found.fix
+    [finding, _] = checks._folder("output", tmp_path, lambda: time.time() - 90)
+    assert finding.said.startswith("90 s off the clock of the file system")
+    assert "NTP" in finding.fix
     assert [one.grade for one in checks._folder("output", tmp_path)] == ["good"]
 
 
 @pytest.mark.parametrize(("gpus", "grade"), [(0, "doubt"), (2, "fault")])
 def test_little_shared_memory(tmp_path: Path, gpus: int, grade: str) -> None:
-    found = checks.shared_memory(tmp_path / "none", gpus=gpus)
-    assert (found.grade, "--shm-size" in found.fix) == (grade, True)
+    finding = checks.shared_memory(tmp_path / "none", gpus=gpus)
+    assert (finding.grade, "--shm-size" in finding.fix) == (grade, True)

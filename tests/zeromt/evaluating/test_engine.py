@@ -26,8 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def report(folder: Path, capfd: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
     files = ("--source", str(folder / "source"), "--reference", str(folder / "reference"))
     assert main(["evaluate", str(folder / "run"), *files, "-o", str(folder / "out"), *SEARCH, *options]) == 0
-    found: dict[str, Any] = json.loads(capfd.readouterr().out)
-    return found
+    figures: dict[str, Any] = json.loads(capfd.readouterr().out)
+    return figures
 
 
 def test_an_export_has_the_scores_of_its_run(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -35,10 +35,10 @@ def test_an_export_has_the_scores_of_its_run(folder: Path, capfd: pytest.Capture
     of_run = report(folder, capfd)
     translations = (folder / "out").read_text()
     assert of_run["sentences_per_second"] > 0
-    found = report(folder, capfd, "--quantization", "float32")
+    of_export = report(folder, capfd, "--quantization", "float32")
     assert (folder / "out").read_text() == translations
     scores = ("bleu", "bleu_signature", "chrf", "chrf_signature", "pairs", "truncated", "repeated")
-    assert {key: found[key] for key in scores} == {key: of_run[key] for key in scores}
+    assert {key: of_export[key] for key in scores} == {key: of_run[key] for key in scores}
     assert report(folder, capfd, "--quantization", "int8", "--metrics", "bleu")["precision"] == "int8"
     in_parts = ["translate", str(folder / "run"), "-i", str(folder / "source"), "-o", str(folder / "parts"), *SEARCH]
     for share in (("--part", "1/1"), ("--merge",)):

@@ -60,8 +60,8 @@ def test_evaluate_compare_and_training_put_the_same_tag_before_a_set(place: Path
     assert [file.read_bytes() for file in others] == [expected] * 3
     assert (place / "untagged").read_bytes() != expected
     quick = ("--bootstrap", "0", "--randomisation", "0", "--json")
-    [found] = json.loads(call("compare", "runs/one", "--set", SET, *quick, cwd=place).out)["sets"]
-    chrf = next(metric for metric in found["scores"] if metric["key"] == "chrf")
+    [compared] = json.loads(call("compare", "runs/one", "--set", SET, *quick, cwd=place).out)["sets"]
+    chrf = next(metric for metric in compared["scores"] if metric["key"] == "chrf")
     assert round(chrf["runs"][0]["score"], 2) == json.loads(by_set.out)["sets"]["x"]["chrf"]
 
 

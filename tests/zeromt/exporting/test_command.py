@@ -60,8 +60,8 @@ def test_refuses_naming_every_option(
     format: str, options: dict[str, Any], said: list[str], joint: Tokenizer, tmp_path: Path, refused: Refused
 ) -> None:
     make_run(tmp_path / "run", joint, **options)
-    found = refused("export", "run", "--format", format, "-o", "out")
-    assert [word in found for word in said] == [True] * found.count("model.")
+    message = refused("export", "run", "--format", format, "-o", "out")
+    assert [word in message for word in said] == [True] * message.count("model.")
     assert sorted(p.name for p in tmp_path.iterdir() if p.name != "state") == ["run"]
 
 

@@ -24,14 +24,14 @@ export = partial(export_as, "ctranslate2")
 def their_greedy(folder: Path, tokenizer: Tokenizer, lines: list[str], longest: int = 12) -> list[list[int]]:
     translator = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32")
     pieces = tokenizer.source_vocabulary()
-    found = translator.translate_batch(
+    results = translator.translate_batch(
         [[pieces[i] for i in ids] for ids in tokenizer.encode_source(lines)],
         beam_size=1,
         max_decoding_length=longest,
         suppress_sequences=[["<pad>"], ["<s>"]],
     )
     ids = {piece: i for i, piece in enumerate(tokenizer.target_vocabulary())}
-    return [[ids[piece] for piece in f.hypotheses[0]] for f in found]
+    return [[ids[piece] for piece in result.hypotheses[0]] for result in results]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ LINES = [*ENGLISH[:4], f"{TAG} {ENGLISH[1]}", f"{TAG} dogs", " ".join(ENGLISH[:9
 def ours(run: Path, lines: list[str], search: SearchSection) -> list[str]:
     loaded = load_exact(run)
     translator = Translator(loaded.model, loaded.tokenizer, search, torch.device("cpu"))
-    return [found[0].text for found in translator.translate(lines)]
+    return [hypotheses[0].text for hypotheses in translator.translate(lines)]
 
 
 @pytest.mark.parametrize("search", [SHORT, BEAM])
@@ -49,8 +49,8 @@ def test_transformers(
     assert f"tags: {TAG} and a space before a text are one piece" in capsys.readouterr().out
     names = {name: getattr(transformers, name) for name in ("AutoTokenizer", "AutoModelForSeq2SeqLM")}
     translate = snippet("AutoModelForSeq2SeqLM", tmp_path / "out", **names)
-    found = [translate(line) for line in LINES[:-1]]
-    assert found == [line.replace(" \u2047 ", "").strip() for line in ours(tmp_path / "run", LINES[:-1], search)]
+    translations = [translate(line) for line in LINES[:-1]]
+    assert translations == [line.replace(" \u2047 ", "").strip() for line in ours(tmp_path / "run", LINES[:-1], search)]
 
 
 def test_a_tag_that_the_exported_model_does_not_cut_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

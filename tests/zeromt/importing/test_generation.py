@@ -33,9 +33,9 @@ def test_the_search_comes_along(where: str, marian: Path, tmp_path: Path, capsys
         bad_words_ids=[[PAD]], repetition_penalty=1.2, typical_p=1.0,
     )  # fmt: skip
     said = imported(marian, tmp_path / "run", capsys)
-    found = search_of(tmp_path / "run")
-    assert (found.beam, found.length_penalty, found.length_penalty_kind) == (4, 0.6, "mean")
-    assert (found.patience, found.no_repeat_ngram) == (0.0, 3)
+    search = search_of(tmp_path / "run")
+    assert (search.beam, search.length_penalty, search.length_penalty_kind) == (4, 0.6, "mean")
+    assert (search.patience, search.no_repeat_ngram) == (0.0, 3)
     assert "search, as its generation settings say: beam=4, " in said
     assert "search, not taken over: max_length=30, repetition_penalty=1.2\n" in said
 

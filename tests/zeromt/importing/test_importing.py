@@ -50,17 +50,17 @@ def test_a_notebook(separate: Tokenizer, tmp_path: Path, capsys: pytest.CaptureF
 def check_same(folder: Path, theirs: Any, source: list[int] = SOURCE, target: list[int] = TARGET) -> Loaded:
     """Of our ids: log-probabilities of every piece that theirs has, the rest impossible."""
     loaded = load_checkpoint(folder)
-    rows, found = loaded.vocabularies.source.rows, loaded.vocabularies.target
+    rows, vocabulary = loaded.vocabularies.source.rows, loaded.vocabularies.target
     their_source = torch.tensor([[rows[i] for i in source]])
-    their_target = torch.tensor([[found.rows[i] for i in target]])
+    their_target = torch.tensor([[vocabulary.rows[i] for i in target]])
     with torch.no_grad():
         hidden = loaded.model(torch.tensor([source]), torch.tensor([target]))
         ours = F.log_softmax(loaded.model.output(hidden), -1)
         expected = F.log_softmax(theirs(input_ids=their_source, decoder_input_ids=their_target).logits, -1)
-    can = [i for i in range(len(found.rows)) if i not in found.never]
-    assert sorted(found.rows[i] for i in can) == list(range(expected.shape[-1]))
-    torch.testing.assert_close(ours[..., can], expected[..., [found.rows[i] for i in can]], rtol=0, atol=1e-5)
-    assert (ours[..., found.never] < -50).all()
+    can = [i for i in range(len(vocabulary.rows)) if i not in vocabulary.never]
+    assert sorted(vocabulary.rows[i] for i in can) == list(range(expected.shape[-1]))
+    torch.testing.assert_close(ours[..., can], expected[..., [vocabulary.rows[i] for i in can]], rtol=0, atol=1e-5)
+    assert (ours[..., vocabulary.never] < -50).all()
     return loaded
 
 

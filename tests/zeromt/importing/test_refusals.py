@@ -90,9 +90,9 @@ ROWS: list[tuple[str, Harm, str]] = [
 @pytest.mark.parametrize(("kind", "harm", "said"), ROWS)
 def test_refused(kind: str, harm: Harm, said: str, checkpoints: Path, tmp_path: Path, refused: Refused) -> None:
     harm(Path(shutil.copytree(checkpoints / kind, tmp_path / "theirs")))
-    found = refused("import", "--huggingface", "theirs", "-o", "run")
-    assert said in found
-    assert found.startswith("--huggingface: ")
+    message = refused("import", "--huggingface", "theirs", "-o", "run")
+    assert said in message
+    assert message.startswith("--huggingface: ")
     assert not (tmp_path / "run").exists()
 
 

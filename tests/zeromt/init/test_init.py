@@ -19,7 +19,7 @@ from tests.conftest import Refused, contents
 from tests.zeromt.init import corpora
 from zeromt.cli.main import main
 from zeromt.init.choices import Machine, choose
-from zeromt.init.corpus import Found
+from zeromt.init.corpus import CorpusSummary
 
 
 def same(text: str) -> str:
@@ -168,14 +168,14 @@ def test_bad_input(refused: Refused, tmp_path: Path, files: dict[str, str], word
 )
 def test_choices_by_pairs_and_machine(pairs: int, gpus: int, model: object, tokens: int, pieces: int) -> None:
     words = [f"word{number} {number}word" for number in range(40_000)]
-    found = Found(num_pairs=pairs, sample=[(word, word) for word in words])
-    prepare, sections = choose(found, ("en", "fr"), Machine(gpus, 4))
+    summary = CorpusSummary(num_pairs=pairs, sample=[(word, word) for word in words])
+    prepare, sections = choose(summary, ("en", "fr"), Machine(gpus, 4))
     settings = {choice.key: choice.value for choice in (*prepare, *sections)}
     assert settings.get("preset", settings.get("model", {}).get("d_model")) == model
     assert settings["stream"]["micro_batches"] * settings["stream"]["target_tokens"] == pytest.approx(tokens, rel=0.1)
     assert settings["tokenizer"]["vocab_size"] == pieces
     assert ("max_minutes" in settings["training"]) == (not gpus)
-    prepare, sections = choose(found, ("en", "ru"), Machine(gpus, 4))
+    prepare, sections = choose(summary, ("en", "ru"), Machine(gpus, 4))
     settings = {choice.key: choice.value for choice in (*prepare, *sections)}
     assert settings["tokenizer"]["vocabulary"] == "separate"
     assert settings["model"]["tied_embeddings"] == "decoder"

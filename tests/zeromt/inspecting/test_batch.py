@@ -9,7 +9,7 @@ from tests.conftest import Call, Refused, read_metrics
 from tests.everything import LAST, everything
 from tests.forked import Forked
 from zeromt.inspecting.batch import logged_update
-from zeromt.inspecting.found import find_update
+from zeromt.inspecting.replay import find_update
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def whole(forked: Forked) -> Path:
 
 def test_the_data_are_gone_through_from_the_last_save_only(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(whole.parents[1])
-    assert [find_update(whole, step).found_from for step in (1, 5, 6, 27)] == [0, 0, 5, 25]
+    assert [find_update(whole, step).replayed_from for step in (1, 5, 6, 27)] == [0, 0, 5, 25]
 
 
 def test_losses_add_up_to_the_logged_one(place: Path, forked: Forked, call: Call) -> None:

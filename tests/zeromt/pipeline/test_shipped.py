@@ -73,8 +73,8 @@ def _write(file: Path, text: bytes) -> None:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+    content: dict[str, Any] = json.loads(file.read_text())
+    return content
 
 
 def _to_run(run: Run, folder: Path, *words: str) -> list[str]:

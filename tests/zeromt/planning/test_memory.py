@@ -34,10 +34,10 @@ def test_settings_come_in_order_and_are_allowed() -> None:
 def test_peak_of_a_gpu(preset: str, stage: int) -> None:
     """torch's own peak over two updates of two micro-batches on one GPU in bf16."""
     tokens, length = 8192, 64
-    found = call(peak, preset=preset, stage=stage, tokens=tokens, length=length, vocabulary=VOCABULARIES.target)
+    measured = call(peak, preset=preset, stage=stage, tokens=tokens, length=length, vocabulary=VOCABULARIES.target)
     planned = model("wmt_base", f"preset={preset}", "prepare.max_pieces=255", "evaluation.every_updates=0")
     setting = Setting(stage=stage, offload=False, checkpointing=False)
     memory = planned.memory(
         setting, world_size=1, source_tokens=tokens, target_tokens=tokens, num_rows=tokens // length
     )
-    assert memory.peak == pytest.approx(found["peak"], rel=0.1), memory
+    assert memory.peak == pytest.approx(measured["peak"], rel=0.1), memory

@@ -24,8 +24,8 @@ H100 = {
 
 def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     assert main(["plan", *arguments, "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return report
 
 
 def test_the_report_names_everything(call: Call) -> None:
@@ -46,8 +46,8 @@ def test_speed_is_within_a_half_of_what_one_h100_said(preset: str, tokens: int) 
 
 
 def test_figures_hang_together(capsys: pytest.CaptureFixture[str]) -> None:
-    found = plan(capsys, "wmt_big", *CLUSTER, "--mfu", "0.5")
-    chosen, parameters = found["chosen"], sum(found["parameters"].values())
+    report = plan(capsys, "wmt_big", *CLUSTER, "--mfu", "0.5")
+    chosen, parameters = report["chosen"], sum(report["parameters"].values())
     assert chosen["setting"]["stage"] == 0, "the lowest stage unless another is a tenth faster"
     assert chosen["checkpoint_bytes"] == 12 * parameters
     assert chosen["sent"] == pytest.approx((4 + 2) * parameters * 15 / 16), "as stage 1, in bf16"
@@ -60,9 +60,9 @@ def test_figures_hang_together(capsys: pytest.CaptureFixture[str]) -> None:
 def test_less_memory_takes_a_higher_stage_then_checkpointing_and_offload(capsys: pytest.CaptureFixture[str]) -> None:
     chosen = []
     for memory in ("80GB", "5GB", "4GB"):
-        found = plan(capsys, "wmt_big", "--gpus-per-node", "8", "--gpu-memory", memory)
-        assert found["chosen"]["memory"]["peak"] <= found["usable_memory"]
-        setting = found["chosen"]["setting"]
+        report = plan(capsys, "wmt_big", "--gpus-per-node", "8", "--gpu-memory", memory)
+        assert report["chosen"]["memory"]["peak"] <= report["usable_memory"]
+        setting = report["chosen"]["setting"]
         chosen.append((setting["offload"], setting["checkpointing"], setting["stage"]))
     assert chosen == sorted(chosen)
     assert len(set(chosen)) > 1
@@ -72,11 +72,11 @@ def test_a_prepared_dataset_gives_vocabulary_and_lengths(
     corpus_en_fr: Corpus, capsys: pytest.CaptureFixture[str]
 ) -> None:
     index = json.loads((corpus_en_fr.folder / "index.json").read_text())
-    found = plan(capsys, "debug", "--gpu-memory", "8GB", *corpus_en_fr.overrides)
-    assert found["parameters"]["embedding"] == index["tokenizer"]["source_vocab_size"] * 32
+    report = plan(capsys, "debug", "--gpu-memory", "8GB", *corpus_en_fr.overrides)
+    assert report["parameters"]["embedding"] == index["tokenizer"]["source_vocab_size"] * 32
     lengths = (index[f"{side}_tokens"] / index["pairs"] + 1 for side in ("source", "target"))
     said = "sentences of {} source and {} target tokens".format(*(round(length / 0.9) for length in lengths))
-    assert said in " ".join(found["assumptions"])
+    assert said in " ".join(report["assumptions"])
 
 
 BAD = [

@@ -56,8 +56,8 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 
 def storages(*values: Any) -> dict[int, int]:
     """Bytes of every storage behind these tensors, once each."""
-    found = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors(values)}
-    return {place: size for place, size in found.items() if size}
+    sizes = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors(values)}
+    return {place: size for place, size in sizes.items() if size}
 
 
 def held(engine: DeepSpeedEngine) -> dict[str, int]:
@@ -104,8 +104,8 @@ def _measure(vocabulary: int, stage: int, precision: Any, world: World) -> dict[
         device=world.device,
         ema_decay=0.0,
     )
-    found: dict[str, int] = {}
-    engine._model.output.register_forward_hook(lambda *_: found.update(weights=held(engine)["weights"]))
+    states: dict[str, int] = {}
+    engine._model.output.register_forward_hook(lambda *_: states.update(weights=held(engine)["weights"]))
     ids = torch.full((4, 8), 5)
     batch = DeviceBatch(source=ids, target_input=ids, target_output=ids)
     for _ in range(2):
@@ -113,22 +113,22 @@ def _measure(vocabulary: int, stage: int, precision: Any, world: World) -> dict[
         gradients = held(engine)["gradients"]
         engine.accumulate(batch, scale=1e-3, is_last=True)
         engine.step(1e-3)
-    found |= {"gradients": gradients, "optimizer": held(engine)["optimizer"]}
+    states |= {"gradients": gradients, "optimizer": held(engine)["optimizer"]}
     engine.close()
-    return found
+    return states
 
 
 def test_states_are_those_of_engines(forked: Forked, tmp_path: Path) -> None:
     """Each within a tenth."""
     off = []
     for rank, measured in enumerate(forked.ranks(2, measure_all, cwd=tmp_path, seconds=300)):
-        for (vocabulary, stage, precision), found in zip(CASES, measured, strict=True):
+        for (vocabulary, stage, precision), states in zip(CASES, measured, strict=True):
             config = RunConfig(engine=engine_section(stage, precision), model=section(vocabulary))
             planner = MemoryModel(config, Vocabularies(source=vocabulary, target=vocabulary), precision=precision)
             planned = planner.states(Setting(stage=stage, offload=False, checkpointing=False), 2)
             off += [
                 (vocabulary, stage, precision, rank, part, getattr(planned, part), real)
-                for part, real in found.items()
+                for part, real in states.items()
                 if getattr(planned, part) != pytest.approx(real, rel=0.1)
             ]
     assert off == []

@@ -38,9 +38,9 @@ def lines(tmp_path: Path) -> list[str]:
 
 def write_lines(folder: Path) -> list[str]:
     """`in.en`: some of it twice, some blank, some strange, and some longer than the model holds."""
-    found = (FILES / "corpus" / "a.en").read_text().splitlines()[:24]
-    found[3], found[9], found[17] = "", " \t", "\x01control\x7f\x1b[0m \u2028 \x85 end"
-    found[5] = " ".join(f"This is sentence number {number}." for number in range(60))
-    found[6] = "word " * 3000
-    (folder / "in.en").write_text("".join(f"{line}\n" for line in found))
-    return found
+    sentences = (FILES / "corpus" / "a.en").read_text().splitlines()[:24]
+    sentences[3], sentences[9], sentences[17] = "", " \t", "\x01control\x7f\x1b[0m \u2028 \x85 end"
+    sentences[5] = " ".join(f"This is sentence number {number}." for number in range(60))
+    sentences[6] = "word " * 3000
+    (folder / "in.en").write_text("".join(f"{line}\n" for line in sentences))
+    return sentences

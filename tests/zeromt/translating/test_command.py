@@ -21,8 +21,8 @@ def translate(trained: TrainedRun, call: Call) -> Call:
 def test_sentences_as_arguments_are_translated_as_it_has_learnt_by_heart(trained: TrainedRun, translate: Call) -> None:
     done = translate(*trained.source.read_text().splitlines()[:9], "--beam", "3")
     assert done.code == 0, done.err
-    found = zip(done.out.splitlines(), trained.reference.read_text().splitlines(), strict=False)
-    assert sum(ours == theirs for ours, theirs in found) > 5
+    pairs = zip(done.out.splitlines(), trained.reference.read_text().splitlines(), strict=False)
+    assert sum(ours == theirs for ours, theirs in pairs) > 5
 
 
 def test_strange_lines_give_one_line_each_in_order(trained: TrainedRun, translate: Call) -> None:

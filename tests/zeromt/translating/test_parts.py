@@ -206,10 +206,10 @@ def test_minimum_bayes_risk(translate: Translate, run: str, lines: list[str]) ->
     for out, more in (("out", ()), ("ranked", ("--mbr", "chrf"))):
         for which in (("--part", "1/1"), ("--merge", "--choose", "all")):
             assert translate(run, "-i", "in.en", "-o", out, *SEARCH, *SAMPLED, *more, *which) == 0
-    for texts, found in zip(_by_line(), _by_line("ranked"), strict=True):
+    for texts, ranked in zip(_by_line(), _by_line("ranked"), strict=True):
         utilities = expected_utilities(texts, "chrf")
-        assert sorted(found) == sorted(texts)
-        assert utilities[texts.index(found[0])] == max(utilities)
+        assert sorted(ranked) == sorted(texts)
+        assert utilities[texts.index(ranked[0])] == max(utilities)
 
 
 def _by_line(out: str = "out") -> list[list[str]]:

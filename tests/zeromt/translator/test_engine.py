@@ -16,7 +16,7 @@ from zeromt.translator.worker import Chunk, Options
 
 def _translated(engine: Engine, lines: list[str]) -> list[str]:
     chunks = [Chunk(first=0, sources=lines[:2]), None, Chunk(first=2, sources=lines[2:])]
-    return [one[0].text for found in engine.translate(chunks) for one in found]
+    return [one[0].text for answer in engine.translate(chunks) for one in answer]
 
 
 def test_what_modifiers_put_in_comes_out_of_the_translations(

@@ -14,9 +14,9 @@ from tests.conftest import descendants, is_running
 from tests.trainer.conftest import TrainedRun
 from trainer.inference.loading import check_same_tokenizer
 from zeromt.translator.pool import AHEAD, Pool
-from zeromt.translator.worker import Answer, How, Options, Task, Worker
+from zeromt.translator.worker import Answer, Options, Task, TranslationSettings, Worker
 
-HOW = How(section=SearchSection(beam=2, batch_tokens=256), number=2)
+SETTINGS = TranslationSettings(section=SearchSection(beam=2, batch_tokens=256), number=2)
 
 
 def given(trained: TrainedRun) -> tuple[list[Path], Options]:
@@ -25,7 +25,7 @@ def given(trained: TrainedRun) -> tuple[list[Path], Options]:
 
 def tasks_of(trained: TrainedRun, number: int, size: int = 12) -> list[Task]:
     lines = ["", *trained.source.read_text().splitlines()]
-    return [Task(sources=lines[i * size : (i + 1) * size], how=HOW) for i in range(number)]
+    return [Task(sources=lines[i * size : (i + 1) * size], settings=SETTINGS) for i in range(number)]
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +42,11 @@ def plain(answer: Answer) -> list[Any]:
 def test_two_processes_give_what_one_gives(trained: TrainedRun, pool: Pool) -> None:
     """Scores, too: of what is longer than the model holds there is none."""
     sources, targets = trained.source.read_text().splitlines(), trained.reference.read_text().splitlines()
-    tasks = [*tasks_of(trained, 4), Task(sources=sources, targets=[*targets[:-1], "x " * 300], how=HOW)]
+    tasks = [*tasks_of(trained, 4), Task(sources=sources, targets=[*targets[:-1], "x " * 300], settings=SETTINGS)]
     alone, told = Worker(*given(trained)), list[int]()
-    *found, scored = pool.answers(tasks, told.append)
+    *answers, scored = pool.answers(tasks, told.append)
     assert told == [12] * 4 + [len(sources)]
-    for answer, task in zip(found, tasks[:-1], strict=True):
+    for answer, task in zip(answers, tasks[:-1], strict=True):
         assert plain(answer) == plain(alone.do(task))
         assert None not in answer.lines
     *others, [last] = plain(scored)

@@ -110,11 +110,11 @@ def reduce_in_backward(engine: Any, *, each: bool, in_place: bool) -> Reduction:
 def missing(row: Row) -> list[str]:
     """What of a row is not there."""
     try:
-        found = pkgutil.resolve_name(row[0])
+        resolved = pkgutil.resolve_name(row[0])
     except (ImportError, AttributeError):
         return [row[0]]
-    lacking = [name for name in row[1:] if not hasattr(found, name)]
-    source = inspect.getsource(inspect.getmodule(found) or found) if lacking else ""
+    lacking = [name for name in row[1:] if not hasattr(resolved, name)]
+    source = inspect.getsource(inspect.getmodule(resolved) or resolved) if lacking else ""
     return [f"{row[0]}: {name}" for name in lacking if name not in source]
 
 

@@ -87,20 +87,20 @@ class Stage:
             with decided_by(exact, self.base, clip_norm=self.clip_norm, scale=scale):
                 update()
             return StepResult(grad_norm=lambda: self._settled(copy.read()))
-        found = self._settled(norm / scale)
-        if is_applied := math.isfinite(found):
-            factor = (min(1.0, self.clip_norm / (float(found) + 1e-6)) if self.clip_norm else 1.0) / scale
+        grad_norm = self._settled(norm / scale)
+        if is_applied := math.isfinite(grad_norm):
+            factor = (min(1.0, self.clip_norm / (float(grad_norm) + 1e-6)) if self.clip_norm else 1.0) / scale
             if factor != 1:
                 torch._foreach_mul_(list(gradients), factor)
             update()
-        return StepResult(applied=is_applied, grad_norm=found)
+        return StepResult(applied=is_applied, grad_norm=grad_norm)
 
     def _settled(self, norm: Tensor) -> Tensor:
         """Read the norm, by which the loss scale changes."""
-        found = norm.cpu()
+        host_norm = norm.cpu()
         if self.scaler is not None:
-            self.scaler.update_scale(not math.isfinite(found))
-        return found
+            self.scaler.update_scale(not math.isfinite(host_norm))
+        return host_norm
 
     @property
     def scaler(self) -> Any:

@@ -18,7 +18,7 @@ OnLines = Callable[[int], None]
 """Called with the number of lines just finished."""
 
 
-def nobody(number: int) -> None:
+def do_nothing(number: int) -> None:
     """A callback that does nothing."""
 
 
@@ -55,7 +55,7 @@ class Translator:
         self._tags = tags
         self.counts = SourceCounts()
         """Counts over all sources so far."""
-        self.on_lines: OnLines = nobody
+        self.on_lines: OnLines = do_nothing
         """Called for every finished batch."""
 
     def translate(self, lines: Sequence[str], *, n_best: int = 1) -> list[list[Translation]]:

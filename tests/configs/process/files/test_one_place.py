@@ -38,7 +38,7 @@ OTHERS = {
         "zeromt/exporting/command.py",
         "zeromt/formats/as_huggingface.py",
         "zeromt/formats/search_file.py",
-        "zeromt/inspecting/found.py",
+        "zeromt/inspecting/replay.py",
     ],
     "a checkpoint's folder, which rank 0 has just made": ["trainer/checkpoint/format.py"],
     "a process of its own, which imports nothing of zeromt": ["launcher/start/torchrun.py"],
@@ -75,13 +75,13 @@ def opens(tree: ast.AST) -> Iterator[ast.Call]:
 
 def test_one_place_opens_files_of_runs_and_datasets() -> None:
     others = {ROOT / name for names in OTHERS.values() for name in names}
-    found = {
+    calls = {
         path: [f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)}" for call in opens(tree)]
         for package in PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"))
         if (tree := ast.parse(path.read_text()))
     }
-    assert [line for path, lines in found.items() if path not in others for line in lines] == [], (
+    assert [line for path, lines in calls.items() if path not in others for line in lines] == [], (
         "open it by configs.process.files.inside, or say in OTHERS what it is"
     )
-    assert [path for path in sorted(others) if not found.get(path)] == [], "opens nothing any more: take it out"
+    assert [path for path in sorted(others) if not calls.get(path)] == [], "opens nothing any more: take it out"

@@ -70,10 +70,10 @@ def write(folder: Path, form: str, pairs: Pairs, suffix: str = "") -> CorpusFile
 
 def spans_of(files: CorpusFiles, folder: Path, size: int) -> list[tuple[Unit, Span, RawSpan]]:
     """Every span of a corpus, as preparation reads them."""
-    found: list[tuple[Unit, Span, RawSpan]] = []
+    spans: list[tuple[Unit, Span, RawSpan]] = []
     for number, unit in enumerate(corpus_units(files, str(folder), languages=LANGUAGES)):
-        found += [(unit, span, raw) for span, raw in unit.stream(number, len(found), size)]
-    return found
+        spans += [(unit, span, raw) for span, raw in unit.stream(number, len(spans), size)]
+    return spans
 
 
 def pairs_of(raw: RawSpan) -> Pairs:

@@ -92,8 +92,8 @@ def test_a_long_text_that_parquet_repeats(tmp_path: Path, has_dictionary: bool, 
     path = tmp_path / "a.table"
     parquet.write_table(table, path, compression="zstd", use_dictionary=has_dictionary, data_page_size=1 << 30)
     assert path.stat().st_size < 20_000
-    found, mebibytes = grown(STREAM, path)
-    assert said in found
+    output, mebibytes = grown(STREAM, path)
+    assert said in output
     assert mebibytes < 500
 
 
@@ -114,8 +114,8 @@ def test_a_long_text_that_parquet_repeats(tmp_path: Path, has_dictionary: bool, 
 def test_small_files_of_tmx(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "a.tmx").write_bytes(zstandard.ZstdCompressor().compress(text.encode()))
     assert (tmp_path / "a.tmx").stat().st_size < 20_000
-    found, mebibytes = grown(STREAM, tmp_path / "a.tmx")
-    assert said in found
+    output, mebibytes = grown(STREAM, tmp_path / "a.tmx")
+    assert said in output
     assert mebibytes < 500
 
 

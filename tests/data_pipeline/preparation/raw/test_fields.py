@@ -36,10 +36,10 @@ def test_columns_of_tsv(
     (tmp_path / f"a.tsv{suffix}").write_bytes(PACKERS[suffix](text.encode()))
     lines = text.removeprefix("\ufeff").splitlines()
     rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))[has_header:]
-    found = spans_of(named([f"a.tsv{suffix}"], "tsv", **fields), tmp_path, 3)
-    assert [p for _, _, raw in found for p in pairs_of(raw)] == [tuple(row[n] for n in columns) for row in rows]
-    assert found[0][2].pairs().where(0).endswith(f"line {1 + has_header}")
-    assert all(unit.read(span) == raw for unit, span, raw in found if unit.is_seekable)
+    spans = spans_of(named([f"a.tsv{suffix}"], "tsv", **fields), tmp_path, 3)
+    assert [p for _, _, raw in spans for p in pairs_of(raw)] == [tuple(row[n] for n in columns) for row in rows]
+    assert spans[0][2].pairs().where(0).endswith(f"line {1 + has_header}")
+    assert all(unit.read(span) == raw for unit, span, raw in spans if unit.is_seekable)
 
 
 NAMED = [

@@ -34,12 +34,12 @@ PAIRS = [(f"source {n}" * (n % 3), f"ziel ü{n}, „so“") for n in range(23)]
 def test_every_format(tmp_path: Path, form: str, suffix: str) -> None:
     files = write(tmp_path, form, PAIRS, suffix)
     for size in (1, 5, 23, 100):
-        found = spans_of(files, tmp_path, size)
-        assert [pair for _, _, raw in found for pair in pairs_of(raw)] == PAIRS
-        assert [span.pairs for _, span, _ in found] == [min(size, 23 - n) for n in range(0, 23, size)]
-        assert [span.first_line for _, span, _ in found] == list(range(1, 24, size))[: len(found)]
-        assert [span.number for _, span, _ in found] == list(range(len(found)))
-        for unit, span, raw in found:
+        spans = spans_of(files, tmp_path, size)
+        assert [pair for _, _, raw in spans for pair in pairs_of(raw)] == PAIRS
+        assert [span.pairs for _, span, _ in spans] == [min(size, 23 - n) for n in range(0, 23, size)]
+        assert [span.first_line for _, span, _ in spans] == list(range(1, 24, size))[: len(spans)]
+        assert [span.number for _, span, _ in spans] == list(range(len(spans)))
+        for unit, span, raw in spans:
             assert unit.is_seekable == (form in LINES and not suffix)
             assert raw.num_pairs == span.pairs
             assert pickle.loads(pickle.dumps(raw)) == raw
@@ -77,9 +77,9 @@ def test_any_text_by_span_by_chunk_and_by_row(
         content = path.read_bytes().replace(b"\n", end.encode())
         # A line of its own may begin with the mark: one more does not change that.
         path.write_bytes((b"\xef\xbb\xbf" if mark or content.startswith(b"\xef\xbb\xbf") else b"") + content)
-    found = spans_of(files, folder, size)
-    assert [p for _, _, raw in found for p in pairs_of(raw)] == pairs
-    for unit, span, raw in found:
+    spans = spans_of(files, folder, size)
+    assert [p for _, _, raw in spans for p in pairs_of(raw)] == pairs
+    for unit, span, raw in spans:
         assert unit.read(span) == raw
         chunks = list(raw.chunks(chunk))
         assert [len(c.sources) for c in chunks[:-1]] == [chunk] * (len(chunks) - 1)
@@ -95,23 +95,23 @@ def test_spans_of_long_lines_have_fewer(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(lines, "BLOCK_BYTES", 200)
     pairs = [(f"{n}" + "x" * (n * 7 % 300), f"{n}" + "y" * (n * 11 % 150)) for n in range(200)]
     files = write(tmp_path, "text", pairs, suffix)
-    found = spans_of(files, tmp_path, 50)
-    assert all(sum(map(len, column)) < 1500 for _, _, raw in found for column in raw.columns)
-    assert [pair for _, _, raw in found for pair in pairs_of(raw)] == pairs
-    most = max(span.pairs for _, span, _ in found)
-    assert [span for _, span, _ in spans_of(files, tmp_path, most)] == [span for _, span, _ in found]
+    spans = spans_of(files, tmp_path, 50)
+    assert all(sum(map(len, column)) < 1500 for _, _, raw in spans for column in raw.columns)
+    assert [pair for _, _, raw in spans for pair in pairs_of(raw)] == pairs
+    most = max(span.pairs for _, span, _ in spans)
+    assert [span for _, span, _ in spans_of(files, tmp_path, most)] == [span for _, span, _ in spans]
 
 
 @pytest.mark.parametrize("content", [b"a\tb\nb\tc\n", b"a", b"", None])
 def test_a_file_that_changed(tmp_path: Path, content: bytes | None) -> None:
     (tmp_path / "a").write_bytes(b"a\tb\nb\tc\nc\td\nd\te\n")
-    found = spans_of(named(["a"], "tsv"), tmp_path, 2)
+    spans = spans_of(named(["a"], "tsv"), tmp_path, 2)
     if content is None:
         (tmp_path / "a").unlink()
     else:
         (tmp_path / "a").write_bytes(content)
     with pytest.raises(UserError, match=r"a: (was changed while it was read|cannot be read)"):
-        found[1][0].read(found[1][1])
+        spans[1][0].read(spans[1][1])
 
 
 @pytest.mark.parametrize(("form", "pairs"), [("text", 40_000), ("tmx", 12_000), ("parquet", 20_000)])

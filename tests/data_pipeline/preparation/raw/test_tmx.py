@@ -86,9 +86,9 @@ def test_equal_to_xml_dom(tmp_path: Path, encoding: str, end: str) -> None:
     text = HEAD.format(encoding=encoding.removesuffix("-sig")) + made(53) + TAIL
     content = text.replace("\n", end).replace("é", "έ").encode(encoding)
     (tmp_path / "a.tmx").write_bytes(content)
-    found = spans_of(named(["a.tmx"], "tmx"), tmp_path, 4)
-    assert [pair for _, _, raw in found for pair in pairs_of(raw)] == by_dom(content)
-    assert not any(span.left_out for _, span, _ in found)
+    spans = spans_of(named(["a.tmx"], "tmx"), tmp_path, 4)
+    assert [pair for _, _, raw in spans for pair in pairs_of(raw)] == by_dom(content)
+    assert not any(span.left_out for _, span, _ in spans)
 
 
 def write(folder: Path, units: str, **fields: Any) -> CorpusFiles:
@@ -107,8 +107,8 @@ def write(folder: Path, units: str, **fields: Any) -> CorpusFiles:
     ],
 )
 def test_a_placeholder_between_words_is_a_space(segment: str, expected: str, tmp_path: Path) -> None:
-    found = spans_of(write(tmp_path, unit(("lang", "en", segment), ("lang", "fr", "b"))), tmp_path, 1)
-    assert [pair for _, _, raw in found for pair in pairs_of(raw)] == [(expected, "b")]
+    spans = spans_of(write(tmp_path, unit(("lang", "en", segment), ("lang", "fr", "b"))), tmp_path, 1)
+    assert [pair for _, _, raw in spans for pair in pairs_of(raw)] == [(expected, "b")]
 
 
 def test_what_makes_no_pair_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,11 +128,11 @@ def test_what_makes_no_pair_is_counted(tmp_path: Path, capsys: pytest.CaptureFix
     )
     files = write(tmp_path, "".join([*alone, doubled, *alone[:2], made(9), alone[0]]))
     for size in (1, 2, 100):
-        found = spans_of(files, tmp_path, size)
-        assert pairs_of(found[0][2])[0] == ("first", "un")
-        assert sum(raw.num_pairs for _, _, raw in found) == 10
+        spans = spans_of(files, tmp_path, size)
+        assert pairs_of(spans[0][2])[0] == ("first", "un")
+        assert sum(raw.num_pairs for _, _, raw in spans) == 10
         counts: dict[str, int] = {}
-        for reason, count in itertools.chain.from_iterable(span.left_out.items() for _, span, _ in found):
+        for reason, count in itertools.chain.from_iterable(span.left_out.items() for _, span, _ in spans):
             counts[reason] = counts.get(reason, 0) + count
         assert counts == {
             "units without en": 3,

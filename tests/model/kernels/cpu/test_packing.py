@@ -22,10 +22,10 @@ def test_changes_no_result_and_leaves_nothing(
     before = [dict(vars(module)) for module in model.modules()]
     plain = search(model, pad(SOURCES), section, n_best=4)
     with kernels.packed_weights([model], torch.device("cpu")):
-        found = search(model, pad(SOURCES), section, n_best=4)
+        packed = search(model, pad(SOURCES), section, n_best=4)
         for name in ("forward", "project"):
             assert any(name in vars(module) for module in model.modules())
-    for one, other in zip(found, plain, strict=True):
+    for one, other in zip(packed, plain, strict=True):
         assert_same(one, [(h.ids, h.score) for h in other])
     assert [set(vars(module)) for module in model.modules()] == [set(names) for names in before]
 

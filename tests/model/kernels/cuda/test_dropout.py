@@ -30,8 +30,8 @@ SEEDS = (0x1234_5678_9ABC_DEF0, 77)
 )
 def test_known_answers(counter: list[int], key: list[int], words: str) -> None:
     """Of Random123, the authors' own library."""
-    found = philox(tuple(map(torch.tensor, counter)), tuple(map(torch.tensor, key)))
-    assert " ".join(f"{int(word):08x}" for word in found) == words
+    output = philox(tuple(map(torch.tensor, counter)), tuple(map(torch.tensor, key)))
+    assert " ".join(f"{int(word):08x}" for word in output) == words
 
 
 def tokens(*, seed: int = 5, pairs: int = 8, positions: int = 16) -> Tensor:

@@ -53,9 +53,9 @@ def trained(
     return [torch.stack(sums).sum(0), *(p.grad.cpu() for p in objective.parameters() if p.grad is not None)]
 
 
-def check(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
+def check(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+    assert len(actual) == len(expected)
+    for one, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
@@ -88,7 +88,7 @@ def test_what_is_frozen_gets_no_gradient(option: dict[str, Any], parts: tuple[st
     """The others get theirs, in fewer products, of which none is of a frozen weight."""
     kind: LayoutKind = "efficient" if where == "whole" else "padded"
     device, passes = (DEVICE, MERGED) if where == "whole" else (CPU, PADDED)
-    found, flops = [], []
+    gradients, flops = [], []
     for names in ((), parts):
         objective = objective_of({**SHALLOW, **option, "tied_embeddings": "decoder", "output_bias": True}).to(device)
         for name, parameter in objective.named_parameters():
@@ -96,8 +96,8 @@ def test_what_is_frozen_gets_no_gradient(option: dict[str, Any], parts: tuple[st
         with flop_counter() as counted:
             trained(objective, passes, kind=kind, device=device)
         flops.append(counted.get_total_flops())
-        found.append({name: p.grad for name, p in objective.named_parameters() if p.grad is not None})
-    whole, rest = found
+        gradients.append({name: p.grad for name, p in objective.named_parameters() if p.grad is not None})
+    whole, rest = gradients
     assert rest.keys() == {name for name in whole if not any(part in name for part in parts)}
     for name, gradient in rest.items():
         torch.testing.assert_close(gradient.cpu(), whole[name].cpu())
@@ -106,14 +106,14 @@ def test_what_is_frozen_gets_no_gradient(option: dict[str, Any], parts: tuple[st
 
 @pytest.mark.parametrize("residual", ["pre", "post"])
 def test_flash_attention_with_and_without_autograd(residual: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+    results = []
     for is_whole in (True, False):
         if not is_whole:
             monkeypatch.setattr(attention, "has_operators", lambda *_: False)
         objective = objective_of({**SHALLOW, "residual": residual, "d_model": 16, "num_heads": 2}).half()
-        found.append(trained(objective.to(DEVICE), MERGED, kind="flash", device=DEVICE))
-    largest = max(float(x.float().norm()) for x in found[0][1:])
-    for one, other in zip(*found, strict=True):
+        results.append(trained(objective.to(DEVICE), MERGED, kind="flash", device=DEVICE))
+    largest = max(float(x.float().norm()) for x in results[0][1:])
+    for one, other in zip(*results, strict=True):
         assert float((one - other).float().norm()) <= 0.03 * max(float(other.float().norm()), 0.05 * largest)
 
 
@@ -164,11 +164,11 @@ def test_what_is_not_packed_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     half, gpu = torch.float16, torch.device("cuda", 0)
     assert first_possible(objective_of({}).layouts(CPU, half)) == ("flash", "")
     assert objective_of({}, with_kernels=False).layouts(CPU, half) == {"none": ""}
-    found = objective_of({"attention_dropout": 0.1}).layouts(CPU, half)
-    assert (found["flash"], found["efficient"]) == ("it needs model.attention.dropout: 0",) * 2
-    assert first_possible(found) == ("padded", "it needs model.attention.dropout: 0")
-    found = objective_of({}).layouts(gpu, torch.bfloat16)
-    assert first_possible(found) == (
+    layouts = objective_of({"attention_dropout": 0.1}).layouts(CPU, half)
+    assert (layouts["flash"], layouts["efficient"]) == ("it needs model.attention.dropout: 0",) * 2
+    assert first_possible(layouts) == ("padded", "it needs model.attention.dropout: 0")
+    layouts = objective_of({}).layouts(gpu, torch.bfloat16)
+    assert first_possible(layouts) == (
         "padded",
         "flash: heads are 4 wide; it needs a multiple of 8 up to 256; "
         "efficient: heads are 4 wide; it needs a multiple of 8",
@@ -208,5 +208,5 @@ def test_cards_and_heads_without_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    found = ways.why_not(way, torch.device("cuda", 0), dtype, width)
-    assert (reason in found) if reason else not found
+    why = ways.why_not(way, torch.device("cuda", 0), dtype, width)
+    assert (reason in why) if reason else not why

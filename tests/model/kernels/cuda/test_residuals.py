@@ -37,6 +37,6 @@ def test_all_norms_of_a_pre_norm_model_but_the_first_are_joined(is_checkpointed:
     batch = stage([lane(0, rows=3)], [1], DEVICE, kind="flash")()
     with metered() as meter:
         objective(*batch.arguments())
-    found = meter.kernels_by("operator")
-    assert found["zeromt::residual_norm"] == (6 if is_checkpointed else 10)
-    assert found["native_layer_norm"] == (6 if is_checkpointed else 2)
+    counts = meter.kernels_by("operator")
+    assert counts["zeromt::residual_norm"] == (6 if is_checkpointed else 10)
+    assert counts["native_layer_norm"] == (6 if is_checkpointed else 2)

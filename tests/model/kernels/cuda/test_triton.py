@@ -32,18 +32,18 @@ LOSSES: list[Case] = [
 @interpreted
 def test_losses(interpreter: Forked, tmp_path: Path) -> None:
     """Against torch in fp64: in fp32 its own gradient is 5e-5 off that at 256,206 pieces with smoothing."""
-    [found] = interpreter.ranks(1, triton_calls.losses, LOSSES, cwd=tmp_path, meet=False)
+    [rows] = interpreter.ranks(1, triton_calls.losses, LOSSES, cwd=tmp_path, meet=False)
     most = {"loss": 1e-6, "nll": 1e-6, "gradient": 3e-6, "units": 1, "beyond": 0, "padding": 0}
-    assert len(found) == 2 * len(LOSSES)
-    for row in found:
-        assert all(row[name] <= most[name] for name in most), found
+    assert len(rows) == 2 * len(LOSSES)
+    for row in rows:
+        assert all(row[name] <= most[name] for name in most), rows
 
 
 @interpreted
 def test_they_give_what_their_twins_give(interpreter: Forked, tmp_path: Path) -> None:
     """Dropout drops the same, and cuts bf16 off; the others are close in parts of their largest number."""
-    [found] = interpreter.ranks(1, triton_calls.twins, cwd=tmp_path, meet=False)
-    for name, ours, plain in found:
+    [results] = interpreter.ranks(1, triton_calls.twins, cwd=tmp_path, meet=False)
+    for name, ours, plain in results:
         is_half = any(x.itemsize == 2 for x in plain)
         for one, other in zip(ours, plain, strict=True):
             if name == "drop":
@@ -59,18 +59,18 @@ def test_they_give_what_their_twins_give(interpreter: Forked, tmp_path: Path) ->
 @pytest.mark.parametrize("capability", [80, 90])
 def test_machine_code_of_every_kernel(forked: Forked, tmp_path: Path, capability: int) -> None:
     variables = {"TRITON_CACHE_DIR": str(tmp_path / "cache")}
-    [found] = forked.ranks(1, triton_calls.cubins, capability, cwd=tmp_path, meet=False, variables=variables)
-    assert all(size > 1000 for size in found.values()), found
+    [sizes] = forked.ranks(1, triton_calls.cubins, capability, cwd=tmp_path, meet=False, variables=variables)
+    assert all(size > 1000 for size in sizes.values()), sizes
     folder = Path(__file__).parents[4] / "model" / "kernels" / "cuda" / "triton_kernels"
     kernels = {file.stem for file in folder.glob("*.py") if "@triton.jit" in file.read_text()}
-    assert {name.partition(".")[0] for name in found} == kernels
+    assert {name.partition(".")[0] for name in sizes} == kernels
 
 
 def test_no_batch_and_no_layer_compiles_anew(forked: Forked, tmp_path: Path) -> None:
-    [found] = forked.ranks(1, triton_calls.specialised, cwd=tmp_path, meet=False)
-    assert {"vocab", "logits"} <= found
-    assert not found & {"num_rows", "num_tokens", "programs", "losses_stride", "site"}
-    assert not found & {"tokens", "targets", "losses"}, "parts of other tensors, which begin anywhere"
+    [names] = forked.ranks(1, triton_calls.specialised, cwd=tmp_path, meet=False)
+    assert {"vocab", "logits"} <= names
+    assert not names & {"num_rows", "num_tokens", "programs", "losses_stride", "site"}
+    assert not names & {"tokens", "targets", "losses"}, "parts of other tensors, which begin anywhere"
 
 
 def test_what_is_compiled_is_launched_again() -> None:

@@ -40,7 +40,7 @@ def losses(cases: list[Case]) -> list[dict[str, float]]:
     """
     from model.kernels.cuda.triton_kernels import cross_entropy
 
-    found = []
+    errors = []
     for vocab, rows, precision, smoothing, scale in cases:
         cross_entropy.MAX_COLUMNS = 8192 if vocab < 100_000 else 1 << 17  # the interpreter takes its time by blocks
         logits, targets = logits_and_targets(vocab, rows, getattr(torch, precision))
@@ -56,7 +56,7 @@ def losses(cases: list[Case]) -> list[dict[str, float]]:
             given, sums = logits.clone(), torch.full((2, rows), 7.0)
             cross_entropy.cross_entropy(given, targets, sums, vocab, PAD, smoothing, True, torch.tensor(scale), scales)
             got = given[:, :vocab]
-            found.append(
+            errors.append(
                 {
                     "loss": float((sums[0].double().sum() - loss.detach()).abs() / loss.detach()),
                     "nll": float((sums[1].double().sum() - nll).abs() / nll),
@@ -66,7 +66,7 @@ def losses(cases: list[Case]) -> list[dict[str, float]]:
                     "padding": float(got[targets == PAD].abs().sum() + sums[:, targets == PAD].abs().sum()),
                 }
             )
-    return found
+    return errors
 
 
 def logits_and_targets(vocab: int, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -102,7 +102,7 @@ def calls(sizes: list[tuple[Any, ...]]) -> list[tuple[str, tuple[Any, ...]]]:
     """Operators with Triton's kernels and their arguments."""
     from model.kernels.cuda import residual_norm
 
-    draw, found = torch.Generator().manual_seed(1), list[tuple[str, tuple[Any, ...]]]()
+    draw, operators = torch.Generator().manual_seed(1), list[tuple[str, tuple[Any, ...]]]()
     for rows, width, precision, p, has_bias, has_linear_bias, has_grad_summed in sizes:
         shapes = [(rows, width)] * 4 + [(width,)] * 3
         x, y, grad_normed, grad_summed, linear_bias, weight, bias = (
@@ -113,17 +113,17 @@ def calls(sizes: list[tuple[Any, ...]]) -> list[tuple[str, tuple[Any, ...]]]:
         given = x, y, linear_bias if has_linear_bias else None, weight, bias if has_bias else None, *dropout, 1e-5
         summed, _, mean, rstd = residual_norm.residual_norm(*given)
         kept = grad_normed, grad_summed if has_grad_summed else None, summed, mean, rstd, weight, *dropout, has_bias
-        found += [("residual_norm", given), ("residual_norm_backward", kept), ("relu_backward", (x, y.relu()))]
+        operators += [("residual_norm", given), ("residual_norm_backward", kept), ("relu_backward", (x, y.relu()))]
         if rows < 100:
-            found += [("drop", (x, tokens, 7, p or 0.5)), ("drop", (x[:, :1], tokens, 7, 0.1))]
+            operators += [("drop", (x, tokens, 7, p or 0.5)), ("drop", (x[:, :1], tokens, 7, 0.1))]
     for blocks in ([0], [1], [0, 1], [1, 2], [3]):  # of 16, of which the first or a later one holds nothing but -inf
         logits = torch.randn(2, 4, 16, generator=draw)
         logits[0, blocks] = float("-inf")
         targets = torch.tensor([next(16 * block for block in range(4) if block not in blocks), 35])
         scales = (torch.tensor(2.0), torch.tensor([0.5, 3.0])) if blocks == [1] else (None, None)
         rest = targets, torch.zeros(2, 2), 64, PAD, 0.0, blocks != [3], *scales
-        found.append(("cross_entropy_", (logits.flatten(1), *rest)))
-    return found
+        operators.append(("cross_entropy_", (logits.flatten(1), *rest)))
+    return operators
 
 
 def twins() -> list[tuple[str, list[Tensor], list[Tensor]]]:
@@ -141,8 +141,8 @@ def twins() -> list[tuple[str, list[Tensor], list[Tensor]]]:
 def by_triton(name: str) -> Callable[..., Any]:
     """The operator's implementation."""
     name = name.rstrip("_")
-    found: Callable[..., Any] = getattr(import_module(f"model.kernels.cuda.triton_kernels.{name}"), name)
-    return found
+    implementation: Callable[..., Any] = getattr(import_module(f"model.kernels.cuda.triton_kernels.{name}"), name)
+    return implementation
 
 
 def _results(function: Callable[..., Any], args: tuple[Any, ...]) -> list[Tensor]:
@@ -163,15 +163,15 @@ def launches() -> list[tuple[Any, dict[str, Any]]]:
     """Kernels with their arguments and options, with all that is optional and with none."""
     from triton.runtime.jit import JITFunction
 
-    found: list[tuple[Any, dict[str, Any]]] = []
+    launched: list[tuple[Any, dict[str, Any]]] = []
 
     def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
-        found.append((kernel, {**dict(zip(kernel.arg_names, args, strict=False)), **options}))
+        launched.append((kernel, {**dict(zip(kernel.arg_names, args, strict=False)), **options}))
 
     JITFunction.run = run
     for name, args in calls(SIZES[3:5]):
         by_triton(name)(*args)
-    return found
+    return launched
 
 
 def cubins(capability: int) -> dict[str, int]:
@@ -184,18 +184,18 @@ def cubins(capability: int) -> dict[str, int]:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for kernel, given in launches():
         options = {"num_warps": given.pop("num_warps", 4)}
         types = {name: _type_of(name, value) for name, value in given.items()}
         constants = {name: given[name] for name, of in types.items() if of == "constexpr"}
         name = f"{kernel.fn.__module__.rpartition('.')[2]}.{kernel.fn.__name__} {types} {constants}"
-        if name not in found:
+        if name not in sizes:
             places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
             source = ASTSource(fn=kernel, signature=types, constexprs=places)
             code = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
-            found[name] = len(code.asm["cubin"])
-    return found
+            sizes[name] = len(code.asm["cubin"])
+    return sizes
 
 
 def _type_of(name: str, value: Any) -> str:

@@ -22,7 +22,7 @@ from trainer.runs.metrics_file import read_lines, whole
 from trainer.spikes import is_skipped
 
 
-class FoundUpdate(NamedTuple):
+class ReplayedUpdate(NamedTuple):
     """An update of a run."""
 
     step: int
@@ -35,7 +35,7 @@ class FoundUpdate(NamedTuple):
     datasets: Sequence[Dataset]
     config: RunConfig
     """That it was made with."""
-    found_from: int
+    replayed_from: int
     """The step from which the data were gone through."""
     phase: str | None
     """Its name, in a run with phases."""
@@ -46,7 +46,7 @@ class FoundUpdate(NamedTuple):
         return self.datasets[micro_batch.dataset], int(micro_batch.pair_ids[row]) - first
 
 
-def find_update(run: Path, step: int) -> FoundUpdate:
+def find_update(run: Path, step: int) -> ReplayedUpdate:
     """An update of a run, by number.
 
     Args:
@@ -70,7 +70,7 @@ def find_update(run: Path, step: int) -> FoundUpdate:
         epoch, number, micro_batches = next(itertools.islice(updates, step - position.step - 1, None))
     finally:
         reader.close()
-    return FoundUpdate(
+    return ReplayedUpdate(
         step=step,
         epoch=epoch,
         number=number,
@@ -78,7 +78,7 @@ def find_update(run: Path, step: int) -> FoundUpdate:
         counts=count(micro_batches),
         datasets=reader.datasets,
         config=config,
-        found_from=position.step,
+        replayed_from=position.step,
         phase=config.phases[reader.phase.number].name if config.phases else None,
     )
 
