@@ -195,7 +195,6 @@ def write_dataset(
         blocks=len(all_blocks),
         source_tokens=int(all_blocks["source_tokens"].sum()),
         target_tokens=int(all_blocks["target_tokens"].sum()),
-        token_dtype=job.encoding.dtype,
         dropped=report.dropped,
         shards=entries,
         length_table=describe_file(folder / LENGTHS_FILE),

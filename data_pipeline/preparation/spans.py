@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from data_pipeline.preparation.corpus import RawSpan, Span, Unit
 from data_pipeline.preparation.lines import TextChunk
 from data_pipeline.preparation.programs import ScoreSources
 from data_pipeline.preparation.report import NUM_EXAMPLES, Example, Report
-from data_pipeline.prepared.index import TokenType, parsed, place_numbers
+from data_pipeline.prepared.index import parsed, place_numbers
 from data_pipeline.tokenizer import UNK_ID, Tokenizer
 
 CHUNK_LINES = 4096
@@ -99,7 +99,8 @@ class EncodeJob(NamedTuple):
     tokenizer_files: dict[str, bytes]
     held_out: HeldOutPairs
     """Held-out pairs, for a filter that needs them."""
-    dtype: TokenType
+    dtype: Literal["uint16", "uint32"]
+    """Of the numbers of pieces."""
     folder: Path
     """Where spans go."""
     num_shards: int

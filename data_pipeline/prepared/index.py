@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ LENGTHS_FILE = "lengths.npy"
 BLOCKS_FILE = "blocks.npy"
 REPORT_FILE = "report.json"
 PLACES_FILE = "places.npy"
-VERSION = 3
+VERSION = 4
 SCORE_PREFIX = "score-"
 """Of the files of scores, which lie next to the index and are not in it: adding one keeps the fingerprint."""
 
@@ -52,7 +52,6 @@ LINE_BITS = 40
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=255)]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 T = TypeVar("T")
-TokenType = Literal["uint16", "uint32"]
 
 
 class DataError(UserError):
@@ -145,7 +144,6 @@ class DatasetIndex:
     source_tokens: Count
     """Pieces, without EOS."""
     target_tokens: Count
-    token_dtype: TokenType
     dropped: dict[str, Count]
     """Rejected pairs, by the name of the filter."""
     shards: list[ShardEntry]
