@@ -38,7 +38,8 @@ def test_commands_read_them(folder: Path, forked: Forked, tmp_path: Path) -> Non
     place = Path(shutil.copytree(folder, tmp_path / "place"))
     for words in (
         ("inspect", "dataset"), ("inspect", "runs/kept"), ("status", "runs/kept"), ("evaluate", "runs/kept"),
-        ("translate", "runs/kept", "Dogs run."), ("average", "runs/kept", "--last", "1", "-o", "mean"), ("report", "runs/kept"),
+        ("translate", "runs/kept", "Dogs run."), ("average", "runs/kept", "--last", "1", "-o", "mean"),
+        ("report", "runs/kept"),
     ):  # fmt: skip
         done = forked.zeromt(*words, cwd=place)
         assert done.code == 0, done.err

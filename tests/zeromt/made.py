@@ -123,10 +123,9 @@ def greedy(model: Transformer, tokenizer: Tokenizer, lines: list[str], *, longes
 def snippet(word: str, folder: Path, **names: Any) -> Callable[[str], str]:
     """`translate` of the page's piece of code that has a word in it, for an export in a folder."""
     blocks = re.findall(r"```python\n(.*?)```", EXPORTS.read_text(), re.DOTALL)
-    matches = [code for code in blocks if word in code and "def do_POST" not in code]
-    assert len(matches) == 1
+    [code] = [code for code in blocks if word in code and "def do_POST" not in code]
     scope: dict[str, Any] = {"json": json, "Path": Path, **names}
-    exec(re.sub('"(out|served)', lambda _: f'"{folder}', matches[0]), scope)
+    exec(re.sub('"(out|served)', lambda _: f'"{folder}', code), scope)
     translate: Callable[[str], str] = scope["translate"]
     return translate
 

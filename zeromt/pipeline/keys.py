@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from configs.errors import UserError
 from configs.process.files import disk_errors, explain, inside
 from configs.process.text import digest
+from configs.reading.variables import as_saved
 from data_pipeline.prepared.index import INDEX_FILE
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, list_steps, model_identity, versions
 from zeromt.pipeline.recipe import Pipeline
@@ -87,11 +88,11 @@ def plan(pipeline: Pipeline) -> dict[str, Decision]:
             continue
         material = {
             "command": step.words,
-            "config": step.config,
-            "stdout": step.stdout,
+            "config": as_saved(step.config),
+            "stdout": as_saved(step.stdout),
             "inputs": {need: identities[need] for need in pipeline.needs[name]},
         }
-        identities[name] = key = digest(material)
+        identities[name] = key = digest(material | {"config": step.config})
         record = Record.read(pipeline.record(name, "json"))
         why = _why(pipeline.folder / name, record, key, material)
         if record is None or record.key != key:
@@ -105,7 +106,8 @@ def _why(result: Path, record: Record | None, key: str, material: Mapping[str, A
     if record is None:
         return NEVER
     if record.key != key:
-        return "; ".join(f"{place} has changed" for place in places(record.material, material))
+        changed = list(places(record.material, material)) or ["a variable"]
+        return "; ".join(f"{place} has changed" for place in changed)
     if record.code != 0:
         return "was not finished" if record.code is None else f"ended with exit code {record.code}"
     return "" if result.exists() else f"{result} is not there"

@@ -22,6 +22,7 @@ from configs.load import parse_tree
 from configs.process import files
 from configs.reading.layers import Layers
 from configs.reading.shipped import find_yaml
+from configs.reading.variables import as_saved, escaped
 
 RECORDS = ".pipeline"
 """The folder of records, next to the results."""
@@ -129,6 +130,11 @@ class Pipeline:
         for own, step in section.steps.items():
             if own in (*known, *_OWN):
                 problems.append(f"steps.{own}: the name is taken; give another")
+            if as_saved(step.run) != step.run:
+                problems.append(
+                    f"steps.{own}.run: has ${{oc.env:NAME}}, and commands are recorded; let the program read the "
+                    "variable, or use it in `inputs` or `config`"
+                )
             references = [match for text in step.texts() for match in _REFERENCE.findall(text) if match]
             needs[own] = sorted({*references} - {*_OWN})
             for need in needs[own]:
@@ -175,7 +181,7 @@ class Pipeline:
             placed = {"output": str(self.folder), "name": name}
         elif step.is_zeromt("prepare") and step.parts is not None:  # for what its jobs print
             placed = {"output": str(self.folder / RECORDS), "name": name}
-        filled = mapped(step.config, lambda text: self.filled(text, name))
+        filled = mapped(escaped(step.config), lambda text: self.filled(text, name))
         if isinstance(plugins := filled.get("plugins"), list):  # else they would be relative to the written file
             filled["plugins"] = [str(Path(one).absolute()) for one in plugins]
         return {**placed, **filled}

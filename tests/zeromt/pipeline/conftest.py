@@ -13,7 +13,7 @@ from tests.conftest import Call, Finished
 Run = Callable[..., Finished]
 UPPER = ["bash", "-c", "tr a-z A-Z < {text} > {output}"]
 STEPS: dict[str, Any] = {
-    "upper": {"run": UPPER},
+    "upper": {"run": UPPER, "config": {"seen": "${oc.env:SEEN,1}"}},
     "head": {"run": "head -n ${settings.n} {upper}", "stdout": "{output}"},
     "both": {"run": "cat {upper} {head}", "stdout": "{output}"},
 }

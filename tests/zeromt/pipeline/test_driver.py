@@ -31,12 +31,14 @@ def test_only_what_would_be_another_result_is_made(folder: Path, run: Run) -> No
     assert begun(run(moved)) == ["head: out/my/head is not there"]
 
 
-def test_settings_count(folder: Path, run: Run) -> None:
+def test_settings_count(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run(folder)
     assert begun(run(folder, "my.yaml", "settings.n=1")) == ["head: command has changed", "both: head has changed"]
     assert (folder / "out/my/both").read_text() == "A\nB\nC\nA\n"
     (aside,) = (folder / "out/my/.pipeline/old").glob("both.replaced-*")
     assert aside.read_text() == "A\nB\nC\nA\nB\n"
+    monkeypatch.setenv("SEEN", "2")
+    assert begun(run(folder, "my.yaml", "settings.n=1"))[0] == "upper: a variable has changed"
 
 
 def test_a_failed_step_keeps_its_log_and_nothing_follows(folder: Path, run: Run) -> None:
