@@ -27,7 +27,7 @@ _BOUNDS = {
     "ge": "at least {}",
     "lt": "below {}",
     "le": "at most {}",
-    "pattern": "matching {}",
+    "pattern": "on one line",  # of a form that the error shows
     "min_length": "at least {} long",
     "max_length": "at most {} long",
 }

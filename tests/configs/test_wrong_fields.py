@@ -45,9 +45,9 @@ def wrong_values(field: FieldHelp) -> list[Any]:
         step = 1 if is_length or begin == "whole number" else 0.001
         beyond = float(text) + {"at least": -step, "at most": step}.get(word, 0)
         values.append("x" * int(beyond) if is_length else int(beyond) if step == 1 else beyond)
-    values += ["\n"] if "matching" in field.type else []
+    values += ["\n"] if "on one line" in field.type else []
     if begin == "list of: ":  # whose bounds are those of its items, or of itself
-        values = [["\n"]] if "matching" in field.type else []
+        values = [["\n"]] if "on one line" in field.type else []
     return values + ([{"odd": 1}] if has_several_types else OTHER_TYPES[begin])
 
 

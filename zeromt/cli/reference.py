@@ -87,9 +87,8 @@ def _commands() -> Iterator[str]:
     for name, command in COMMANDS.items():
         parser = Parser(prog=name)
         command.add_arguments(parser)
-        lines = textwrap.wrap(f"zeromt {name} {command.usage}", 110, subsequent_indent=" " * 4, break_on_hyphens=False)
-        usage = "```text\n{}\n```\n".format("\n".join(lines))
-        yield f"### zeromt {name}\n\n{command.summary[0].upper()}{command.summary[1:]}.\n\n{usage}"
+        usage = textwrap.fill(f"zeromt {name} {command.usage}", 110, subsequent_indent=" " * 4, break_on_hyphens=False)
+        yield f"### zeromt {name}\n\n{command.summary[0].upper()}{command.summary[1:]}.\n\n```text\n{usage}\n```\n"
         rows = [action for action in parser.arguments if "--help" not in action.option_strings]
         if rows:
             yield "| argument | meaning |\n|---|---|"
@@ -107,7 +106,8 @@ def _argument(action: argparse.Action) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    shown = re.sub(r"(`+).+?\1|<", lambda match: match[0] if match[1] else "&lt;", text)  # code shows it as it is
+    return " ".join(shown.split()).replace("|", "\\|")
 
 
 class _Schema(GenerateJsonSchema):

@@ -59,7 +59,7 @@ def add_metrics(parser: Parser) -> None:
         metavar="METRIC",
         nargs="+",
         help="metrics such as bleu, chrf, ter, '{kind: chrf, word_order: 2}' or '{name: comet, command: python "
-        "comet.py}' (default: the run's evaluation.metrics)",
+        "score_comet.py}' (default: the run's evaluation.metrics)",
     )
     parser.add_argument(
         "--tokenizer",
