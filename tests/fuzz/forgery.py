@@ -184,12 +184,13 @@ def forge(path: Path, how: str, outside: Path) -> None:
             number, value = how.split(" ", 1)
             _set(path, int(number), json.loads(value.replace(OUTSIDE, str(outside))))
     listing = path.with_name("index.json")
+    if listing == path:  # it may be a FIFO by now
+        return
     with suppress(OSError, ValueError):
         text = listing.read_text()
         for old, new in zip(before, _described(path), strict=True):
             text = text.replace(old, new)
-        if listing != path:
-            listing.write_text(text)
+        listing.write_text(text)
 
 
 def _described(path: Path) -> tuple[str, str]:
