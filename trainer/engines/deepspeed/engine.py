@@ -237,7 +237,7 @@ class DeepSpeedEngine:
 
         Args:
             moments: gives the moments of a parameter that is trained by its name; whole, in fp32.
-            weights: gives a parameter, by its name.
+            weights: gives a parameter that is trained, by its name.
             ema: gives its moving average, by its name; not called if none is kept, or of what is frozen.
             num_steps: updates that are averaged in the moments.
 
@@ -250,8 +250,7 @@ class DeepSpeedEngine:
         if self.keeps_ema and not self._average.has_begun:
             self._average.begin()
         for name, parameter in self._model.named_parameters():
-            if name not in self.trained:
-                self._frozen.set(name, weights(name))
+            if name not in self.trained:  # its weights are in the model already
                 continue
             self._stage.set_weight(parameter, weights(name))
             values = moments(name) | ({EMA: ema(name)} if self.keeps_ema else {})

@@ -45,14 +45,6 @@ class FrozenWeights:
         dist.all_gather_into_tensor(whole, part)
         return whole[: shape.numel()].view(shape)
 
-    def set(self, name: str, weight: Tensor) -> None:
-        """Set a whole weight, given in fp32. Called by all ranks alike."""
-        parameter = self._parameters[name]
-        with torch.no_grad(), _gathered(parameter, changes=True):
-            parameter.copy_(weight)
-        if not self._is_exact:
-            self._parts[name] = _part(weight)
-
 
 def _part(weight: Tensor) -> Tensor:
     """This rank's elements of a weight, in a row, in fp32 on the host; filled up so that all ranks have as many."""
@@ -62,7 +54,7 @@ def _part(weight: Tensor) -> Tensor:
     return nn.functional.pad(own.to("cpu", torch.float32, copy=True), (0, size - own.numel()))
 
 
-def _gathered(parameter: nn.Parameter, *, changes: bool = False) -> Any:
+def _gathered(parameter: nn.Parameter) -> Any:
     """A context in which a parameter is whole at stage 3; nothing at others."""
     make: Callable[..., Any] = deepspeed.zero.GatheredParameters
-    return make([parameter], modifier_rank=0 if changes else None, enabled=hasattr(parameter, "ds_id"))
+    return make([parameter], enabled=hasattr(parameter, "ds_id"))
