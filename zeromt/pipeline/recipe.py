@@ -132,8 +132,8 @@ class Pipeline:
                 problems.append(f"steps.{own}: the name is taken; give another")
             if as_saved(step.run) != step.run:
                 problems.append(
-                    f"steps.{own}.run: has ${{oc.env:NAME}}, and commands are recorded; let the program read the "
-                    "variable, or use it in `inputs` or `config`"
+                    f"steps.{own}.run: contains ${{oc.env:NAME}}, but commands are recorded; let the program read "
+                    "the variable itself, or use it in `inputs` or `config`"
                 )
             references = [match for text in step.texts() for match in _REFERENCE.findall(text) if match]
             needs[own] = sorted({*references} - {*_OWN})
@@ -174,14 +174,17 @@ class Pipeline:
         return [self.filled(word, name) for word in self.steps[name].words]
 
     def config(self, name: str) -> dict[str, Any]:
-        """The settings of a step, with paths; those of a run, or of parts, say where it is unless they do."""
+        """The settings of a step, with paths; those of a run, or of parts, say where it is unless they do.
+
+        A variable stays as it was written: the command that reads the settings replaces it.
+        """
         step = self.steps[name]
         placed: dict[str, Any] = {}
         if step.is_zeromt("train"):
             placed = {"output": str(self.folder), "name": name}
         elif step.is_zeromt("prepare") and step.parts is not None:  # for what its jobs print
             placed = {"output": str(self.folder / RECORDS), "name": name}
-        filled = mapped(escaped(step.config), lambda text: self.filled(text, name))
+        filled = mapped(escaped(step.config), lambda text: as_saved(self).filled(text, name))
         if isinstance(plugins := filled.get("plugins"), list):  # else they would be relative to the written file
             filled["plugins"] = [str(Path(one).absolute()) for one in plugins]
         return {**placed, **filled}

@@ -32,7 +32,7 @@ def read(folder: Path, *overrides: str, **tree: Any) -> Pipeline:
         ({"text": {"run": "true"}}, "steps.text: the name is taken"),
         ({"output": {"run": "true"}}, "steps.output: the name is taken"),
         ({"a": {"run": "sort {text}", "parts": 2}}, "parts: allowed for zeromt prepare, translate and score"),
-        ({"a": {"run": "cat ${oc.env:HOME}"}}, "steps.a.run: has ${oc.env:NAME}, and commands are recorded"),
+        ({"a": {"run": "cat ${oc.env:HOME}"}}, "steps.a.run: contains ${oc.env:NAME}, but commands are recorded"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, steps: dict[str, Any], said: str) -> None:
@@ -48,7 +48,7 @@ def test_references_become_paths_and_needs(tmp_path: Path) -> None:
         name="second",
         output="out",
         settings={"n": 3},
-        inputs={"text": "in.txt"},
+        inputs={"text": "${oc.env:NOT_SET,in.txt}"},
         steps={
             "first": {"run": ["split", "{text}", "a word", 7], "config": {"a": [{"path": "{text}"}, "${oc.env:HOME}"]}},
             "given": {"use": "/models/x"},
@@ -61,7 +61,7 @@ def test_references_become_paths_and_needs(tmp_path: Path) -> None:
     assert pipeline.needs == needs
     assert pipeline.words("last") == ["cat", "out/second/first", "{x}", "7"]
     assert pipeline.words("first") == ["split", "in.txt", "a word", "7"]
-    assert pipeline.config("first") == {"a": [{"path": "in.txt"}, "${oc.env:HOME}"]}
+    assert pipeline.config("first") == {"a": [{"path": "${oc.env:NOT_SET,in.txt}"}, "${oc.env:HOME}"]}
     assert pipeline.words("run")[-2:] == ["--from", "/models/x"]
     placed = {"output": "out/second", "name": "run", "plugins": [str(Path("my.py").absolute())]}
     assert pipeline.config("run") == placed
