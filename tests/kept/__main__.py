@@ -9,33 +9,18 @@ import tomllib
 from pathlib import Path
 
 from data_pipeline.prepared.dataset import Dataset
-from tests.conftest import REPO, bundled, environment, read_metrics, torchrun, zeromt
+from tests.conftest import REPO, environment, read_metrics, torchrun, zeromt
 from tests.kept import keys
+from tests.small import FILES
 
-CONFIG = """\
-name: kept
-prepare:
-  output: dataset
-  source_language: en
-  target_language: fr
-  train: {source: [a.en], target: [a.fr]}
-  valid: {source: [v.en], target: [v.fr]}
-  tokenizer: {vocab_size: 120, character_coverage: 0.98, normalization: identity}
-  max_pieces: 64
-  pairs_per_block: 50
-stream: {micro_batches: 2, source_tokens: 512, target_tokens: 512, window_pairs: 64}
-model: {d_model: 8, encoder_layers: 2, decoder_layers: 2, max_positions: 128, dropout: 0.0, attention: {num_heads: 2},
-        feed_forward: {d_ff: 16}}
-optimizer: {lr: 1.0e-2, eps: 1.0e-3}
-schedule: {kind: inverse_sqrt, warmup_updates: 4}
-engine: {zero_stage: 1, precision: fp32}
-training: {max_updates: 4, log_every: 1, ema_decay: 0.9, tensorboard: false}
-evaluation: {every_updates: 4, max_pairs: 4, search: {max_length_extra: 8}}
-checkpoint: {every_updates: 4}
-"""
-"""Without dropout, whose noise may change: what is expected depends on the data and on what was saved."""
+SETTINGS = (
+    "name=kept", "prepare.tokenizer.vocab_size=120", "prepare.tokenizer.normalization=identity", "model.d_model=8",
+    "model.feed_forward.d_ff=16", "model.dropout=0", "optimizer.eps=1e-3", "training.max_updates=4",
+    "training.tensorboard=false", "evaluation.every_updates=4", "evaluation.max_pairs=4", "checkpoint.every_updates=4",
+)  # fmt: skip
+"""Small, and without dropout, whose noise may change: what is expected depends on the data and on what was saved."""
 NOT_KEPT = (
-    *("a.en", "a.fr", "v.en", "v.fr", "kept.yaml"),
+    *("corpus", "small.yaml"),
     *(f"runs/kept/{name}" for name in ("logs", "eval", "launch.lock", "run.lock", "report.md", "report.svg")),
 )
 LAST = 6
@@ -48,12 +33,9 @@ def call(command: list[str], place: Path) -> None:
 
 def make(place: Path) -> None:
     """Prepare the dataset, train the run, and write what is expected of both, in a new folder."""
-    for name, lines in {"a": slice(200), "v": slice(200, 208)}.items():
-        for language in ("en", "fr"):
-            (place / f"{name}.{language}").write_bytes(bundled(language, lines))
-    (place / "kept.yaml").write_text(CONFIG, encoding="utf-8")
-    call(zeromt("prepare", "kept.yaml"), place)
-    call(torchrun(2, "-m", "trainer", "kept.yaml"), place)
+    shutil.copytree(FILES, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    call(zeromt("prepare", "small.yaml", *SETTINGS), place)
+    call(torchrun(2, "-m", "trainer", "small.yaml", *SETTINGS), place)
     with tempfile.TemporaryDirectory() as other:
         copy = shutil.copytree(place, Path(other) / "copy")
         call(torchrun(2, "-m", "trainer", "runs/kept/config.yaml", f"training.max_updates={LAST}"), copy)
