@@ -1,6 +1,7 @@
 """Reads a configuration: defaults < preset < YAML < `section.key=value`. It is validated and saved as a whole."""
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -11,6 +12,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
+from configs.components.registry import FAMILIES, kinds
 from configs.errors import ConfigError, UserError
 from configs.model import ModelSection
 from configs.plugins import check_given, plugins_of_run
@@ -175,7 +177,14 @@ def _parsed(tree: dict[str, Any], type_: Any, leftovers: Collection[Place]) -> A
 
 def _typed(type_: Any, tree: Any) -> Any:
     """The validated tree. It goes through JSON, since strict mode then takes mappings, but no text for numbers."""
-    return TypeAdapter(type_).validate_json(json.dumps(tree))
+    known = frozenset(c for family in FAMILIES for c in kinds(family).values())
+    return _adapter(type_, known).validate_json(json.dumps(tree))
+
+
+@functools.lru_cache(maxsize=8)
+def _adapter(type_: Any, _: frozenset[type[Any]]) -> TypeAdapter[Any]:
+    """pydantic's, which knows the components that were registered when it was made; a run's takes 0.1 s."""
+    return TypeAdapter(type_)
 
 
 def _problems_of(section: Any, where: str = "") -> list[str]:

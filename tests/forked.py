@@ -15,7 +15,6 @@ import gc
 import importlib
 import os
 import pickle
-import pkgutil
 import resource
 import runpy
 import signal
@@ -51,7 +50,8 @@ IMPORTED = (
         "trainer.trackers.tensorboard",
     ),
     *("model.kernels.cpu", "torch._dynamo", "torch.utils.tensorboard", "tensorboard.plugins.hparams.plugin_data_pb2"),
-    *("deepspeed.module_inject.auto_ep_layer", "sacrebleu", "langcodes", "PIL.JpegImagePlugin"),
+    *("deepspeed.module_inject.auto_ep_layer", "deepspeed.runtime.zero.muon.muon_optimizer", "sacrebleu"),
+    *("langcodes", "PIL.JpegImagePlugin"),
 )
 """What a run imports sooner or later. In each new rank it took longer than all else that a small run does."""
 
@@ -327,15 +327,13 @@ def send(pid: int, number: int) -> None:
 def _serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # libraries speak while they are imported
-    from configs.components.registry import FAMILIES
+    from configs import load_run
     from configs.process.with_torch import quick_imports
 
     with quick_imports():
         for name in IMPORTED:
             importlib.import_module(name)
-        for package in map(importlib.import_module, FAMILIES.values()):
-            for module in pkgutil.iter_modules(package.__path__):
-                importlib.import_module(f"{package.__name__}.{module.name}")
+        load_run("debug")  # all components, and what pydantic makes of a run's sections
     _ = sys.modules["deepspeed"].ops.__compatible_ops__  # which starts programs to find them
     num_threads = len(list(Path("/proc/self/task").iterdir()))  # those of libraries too
     assert num_threads == 1, "what is imported has started threads, which a fork would lose"

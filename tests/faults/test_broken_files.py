@@ -6,13 +6,13 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.conftest import Corpus
-from tests.faults.conftest import SETTINGS, Canary, Launch, MakeRun, Run, injected
+from tests.faults.conftest import SETTINGS, Canary, MakeRun, Run, injected
 from tests.faults.injected import Fault, write_plan
 from tests.faults.injected_runs import run_all
 from tests.forked import Forked
 
 
-def test_broken_checkpoints(undisturbed: Run, make_run: MakeRun, launch: Launch, tmp_path: Path) -> None:
+def test_broken_checkpoints(undisturbed: Run, make_run: MakeRun, forked: Forked, tmp_path: Path) -> None:
     """Rows 14, 15 and 16: refused by name, never unpickled, the one before is used; nothing begins at 0 unasked."""
     canary = tmp_path / "sang"
     poison = pickle.dumps(Canary(canary))
@@ -24,7 +24,7 @@ def test_broken_checkpoints(undisturbed: Run, make_run: MakeRun, launch: Launch,
     for folder in (run.folder, run.folder / "checkpoints", *run.folder.glob("checkpoints/step-*")):
         for name in ("mp_rank_00_model_states.pt", "zero_pp_rank_0_optim_states.pt", "state.pkl", "pytorch_model.bin"):
             (folder / name).write_bytes(poison)
-    done = launch(run).finish()
+    done = forked.trainer(2, "debug", *run.settings, cwd=tmp_path)
     assert done.code == 0, done.err[-4000:]
     said = done.out + done.err
     assert f"{newest / 'optimizer-00001-of-00002.safetensors'}" in said

@@ -93,21 +93,20 @@ def test_keys_that_deepspeed_takes() -> None:
         check_keys(section, clip_norm=1.0, ranks=12, on_each=6)
 
 
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("engine.zero_optimization.xyzzy=1", "engine.zero_optimization.xyzzy: there is no key of DeepSpeed 'xyzzy'"),
-        ("training.freeze=['encodr.*']", "training.freeze: 'encodr.*' matches no parameter"),
-    ],
-)
-def test_a_dry_run_asks_torch_and_deepspeed(
-    setting: str, said: str, corpus_en_fr: Corpus, tmp_path: Path, forked: Forked
-) -> None:
-    settings = ("debug", *corpus_en_fr.overrides, setting)
-    done = forked.zeromt(
-        "launch", "local", *settings, "--dry-run", "--nproc", "1", cwd=tmp_path, surroundings=environment()
-    )
-    assert done.code == 2
-    [line] = done.err.splitlines()
-    assert line.startswith(f"zeromt: error: {said}")
+def test_a_dry_run_asks_torch_and_deepspeed(corpus_en_fr: Corpus, tmp_path: Path, forked: Forked) -> None:
+    overrides = ("debug", *corpus_en_fr.overrides)
+    dry = ("launch", "local", *overrides, "engine.zero_optimization.xyzzy=1", "--dry-run", "--nproc", "1")
+    for done, said in (
+        (
+            forked.zeromt(*dry, cwd=tmp_path, surroundings=environment()),
+            "engine.zero_optimization.xyzzy: there is no key of DeepSpeed 'xyzzy'",
+        ),
+        (
+            forked.trainer(1, *overrides, "training.freeze=['encodr.*']", "--check", cwd=tmp_path),
+            "training.freeze: 'encodr.*' matches no parameter",
+        ),
+    ):
+        assert done.code == 2
+        [line] = done.err.splitlines()
+        assert line.startswith(f"zeromt: error: {said}")
     assert not list(tmp_path.iterdir())
