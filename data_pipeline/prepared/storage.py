@@ -273,11 +273,14 @@ class Cache:
                 part.unlink()
 
     def _evict(self, size: int) -> None:
-        """Remove the least recently used files, until `size` more bytes are well within the bound."""
+        """Remove the least recently used files, until `size` more bytes are well within the bound.
+
+        Only what is named by a hash: a stranger's configuration may name any folder.
+        """
         files = []
-        for path in self._folder.glob("[0-9a-f][0-9a-f]/*"):
+        for path in self._folder.glob(f"??/{64 * '[0-9a-f]'}*"):
             try:
-                status = path.stat()
+                status = path.lstat()
             except OSError:  # another process removed it
                 continue
             files.append((status.st_mtime, status.st_size, path))

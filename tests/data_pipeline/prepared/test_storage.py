@@ -111,14 +111,19 @@ def test_missing_packages(monkeypatch: pytest.MonkeyPatch, url: str, package: st
 
 
 def test_the_oldest_files_of_the_cache_go(tmp_path: Path) -> None:
+    """And no file that is not the cache's."""
     cache = Cache(tmp_path, 1000)
     paths = [cache.path(f"{number:064x}") for number in range(30)]
+    foreign = paths[0].with_name("b51d7")
+    cache.add(foreign, 0, Path.touch)
+    os.utime(foreign, (0, 0))
     for number, path in enumerate(paths):
         cache.add(path, 100, lambda part: part.write_bytes(bytes(100)))
         os.utime(path, (number, number))
     there = [path.exists() for path in paths]
     assert there == [number >= 30 - sum(there) for number in range(30)]
     assert 5 <= sum(there) <= 10
+    assert foreign.exists()
     with pytest.raises(UserError, match=r"stream\.cache_gigabytes: 1e-06; allowed is 2e-06 or more"):
         cache.add(cache.path("f" * 64), 2000, lambda part: part.touch())
     (tmp_path / "file").touch()
