@@ -50,8 +50,7 @@ IMPORTED = (
         "trainer.trackers.tensorboard",
     ),
     *("model.kernels.cpu", "torch._dynamo", "torch.utils.tensorboard", "tensorboard.plugins.hparams.plugin_data_pb2"),
-    *("deepspeed.module_inject.auto_ep_layer", "deepspeed.runtime.zero.muon.muon_optimizer", "sacrebleu"),
-    *("langcodes", "PIL.JpegImagePlugin"),
+    *("deepspeed.module_inject.auto_ep_layer", "sacrebleu", "langcodes", "PIL.JpegImagePlugin"),
 )
 """What a run imports sooner or later. In each new rank it took longer than all else that a small run does."""
 

@@ -15,6 +15,7 @@ from deepspeed.utils import logger as deepspeed_logger
 from torch import Tensor, nn
 
 from configs import EngineSection, Optimizer
+from configs.process.environment import restored_environment
 from model import Objective, ObjectiveOutput, Transformer
 from model.kernels import use_kernels
 from model.layout import LayoutKind, first_possible
@@ -121,9 +122,12 @@ class DeepSpeedEngine:
         config = deepspeed_config(
             section, precision=precision, clip_norm=optimizer.clip_norm, world_size=dist.get_world_size()
         )
-        self._engine, *_ = deepspeed.initialize(
-            model=objective, optimizer=self._states.optimizer, config=config, dist_init_required=False
-        )
+        with restored_environment():
+            # DeepSpeed imports its Muon to recognise it, which would compile, and import the compiler for a second
+            os.environ["TORCHDYNAMO_DISABLE"] = "1"
+            self._engine, *_ = deepspeed.initialize(
+                model=objective, optimizer=self._states.optimizer, config=config, dist_init_required=False
+            )
         self._stage = STAGES[section.zero_stage](self._engine, section, precision, device, optimizer.clip_norm)
         if optimizer.gathers:
             self._states.optimizer.places = self._stage.places([parameters[n] for n in self.trained])  # type: ignore[attr-defined]
