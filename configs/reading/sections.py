@@ -85,17 +85,17 @@ def _unknown_key(key: str, value: Any, fields: Collection[str], place: Place) ->
     elif value is None and colon and rest and name.isidentifier():
         hint = f"a space is missing behind the colon: {name}: {rest}"
     else:
-        hint = _meant(key, value, fields, place)
+        hint = _meant(key, fields, place)
         hint += "; a list is written [a, b]" if value is None and hint.startswith("allowed") else ""
     return f"{shown}: unknown key; {hint}"
 
 
-def _meant(key: str, value: Any, fields: Collection[str], place: Place) -> str:
+def _meant(key: str, fields: Collection[str], place: Place) -> str:
     from configs.reading.meanings import paths_of  # imported late, because it imports the schema, which needs this
 
     elsewhere = [path for path in paths_of(key)[:3] if path != dotted((*place, key))]  # a field of another kind
     did_you_mean = f"did you mean {' or '.join(elsewhere)}?"
-    if elsewhere and not place and not isinstance(value, dict):
+    if elsewhere and not place:
         return did_you_mean
     near = difflib.get_close_matches(key, fields, n=1, cutoff=_NEAR)
     near = near or [name for name in fields if key in name.split("_") or name in key.split("_")]
