@@ -123,7 +123,7 @@ class DeepSpeedEngine:
             section, precision=precision, clip_norm=optimizer.clip_norm, world_size=dist.get_world_size()
         )
         with restored_environment():
-            # DeepSpeed imports its Muon to recognise it, which would compile, and import the compiler for a second
+            # to recognise its own Muon, DeepSpeed imports it, and its decorators torch's compiler, for a second
             os.environ["TORCHDYNAMO_DISABLE"] = "1"
             self._engine, *_ = deepspeed.initialize(
                 model=objective, optimizer=self._states.optimizer, config=config, dist_init_required=False
